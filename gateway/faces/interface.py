@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import perf_counter
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 
 Headers = list[tuple[bytes, bytes]]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _UNKNOWN = RequestOrigin()
 
@@ -169,10 +164,10 @@ class Response:
 
     status: int
     headers: Headers
-    body: bytes | AsyncIterator[bytes] | ConnectionHandler
+    body: bytes | AsyncGenerator[bytes, None] | ConnectionHandler
     """The whole body, its parts, or the next owner of the connection.
 
-    Each part is sent at once. The iterator is cancelled when the client disconnects. No request
+    Each part is sent at once. The generator is closed when the client disconnects. No request
     follows on a connection with a handler.
     """
     action: str = ""
@@ -238,7 +233,7 @@ class CallerAuthenticator(Protocol):
     def fast_caller(
         self, headers: Mapping[bytes, bytes], service: str, path: bytes, body: bytes
     ) -> Caller | None:
-        """Return the caller on the fast path. None: use ASGI and ``caller``.
+        """Return the caller on the fast path. None: use ``caller``.
 
         ``headers`` has each header once, without blanks around its value.
         """
@@ -260,8 +255,7 @@ class Face(Protocol):
     def may_wait(self, request: Request) -> bool:
         """Return True if the answer may wait for an event, as a long poll does.
 
-        The server then watches the client, which costs two tasks, and cancels the work when the
-        client disconnects.
+        The server then cancels the work when the client disconnects.
         """
 
     def claimed(self, _request: Request) -> str | None:
@@ -293,27 +287,27 @@ class Face(Protocol):
 DOCUMENT = "/openapi.json"
 """Path of the OpenAPI document below the prefix of a face."""
 
-NavigationCheck = Callable[[Scope], bool]
+RequestCheck = Callable[[Request], bool]
 
 
-def no_navigation(_: Scope) -> bool:
+def no_navigation(_: Request) -> bool:
     """Allow no navigation from other sites."""
     return False
 
 
-def is_navigation(scope: Scope) -> bool:
+def is_navigation(request: Request) -> bool:
     """Return True if a browser follows a link and shows the answer."""
-    found: dict[bytes, bytes] = dict(scope["headers"])
+    headers = request.headers
     return (
-        scope["method"] in ("GET", "HEAD")
-        and found.get(b"sec-fetch-mode") == b"navigate"
-        and found.get(b"sec-fetch-dest", b"document") == b"document"
+        request.method in ("GET", "HEAD")
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest", "document") == "document"
     )
 
 
-def _document_below(path: str) -> NavigationCheck:
-    document = (path + DOCUMENT).encode()
-    return lambda scope: scope["raw_path"] == document and is_navigation(scope)
+def _document_below(path: str) -> RequestCheck:
+    document = path + DOCUMENT
+    return lambda request: request.raw_path == document and is_navigation(request)
 
 
 _making = threading.Lock()
@@ -333,9 +327,9 @@ class Mount:
         make: Callable[[], Face],
         *,
         prefixes: tuple[str, ...],
-        also: Callable[[Scope], bool] | None = None,
+        also: RequestCheck | None = None,
         label: Callable[[str], str],
-        may_navigate: NavigationCheck = no_navigation,
+        may_navigate: RequestCheck = no_navigation,
         is_operators: bool = False,
     ) -> None:
         self.face: Face | None = None
@@ -356,11 +350,10 @@ class Mount:
 
         ``roots``: the paths of a face that shares its prefix, with all paths below them.
         """
-        exact = frozenset(root.encode() for root in roots)
         return cls(
             make,
             prefixes=tuple(f"{one}/" for one in (prefix, *roots)),
-            also=lambda scope: scope["raw_path"] in exact,
+            also=lambda request: request.raw_path in roots,
             label=lambda _: f"{prefix}/",
             may_navigate=_document_below(prefix),
         )
@@ -368,22 +361,23 @@ class Mount:
     @classmethod
     def at(cls, path: str, make: Callable[[], Face]) -> Self:
         """Mount a face on one path and on its OpenAPI document below that path."""
-        exact = (path.encode(), (path + DOCUMENT).encode())
+        exact = (path, path + DOCUMENT)
         return cls(
             make,
             prefixes=(),
-            also=lambda scope: scope["raw_path"] in exact,
+            also=lambda request: request.raw_path in exact,
             label=lambda _: path,
             may_navigate=_document_below(path),
         )
 
-    def is_for(self, path: str, scope: Scope) -> bool:
+    def is_for(self, request: Request) -> bool:
         """Return True if the path belongs to this face.
 
         Paths are compared as received: an encoded path is another path, as for the rules of a proxy
         in front.
         """
-        return path.startswith(self._prefixes) or (self._also is not None and self._also(scope))
+        is_below = request.raw_path.startswith(self._prefixes)
+        return is_below or (self._also is not None and self._also(request))
 
     async def open(self) -> Face:
         """Return the face, and make it at the first call."""

@@ -23,18 +23,18 @@ other from its client unchanged. If both kinds are present and differ, neither c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from queuegate.gateway.configuration.values import Network, is_loopback
-from queuegate.gateway.faces.interface import NavigationCheck, no_navigation
+from queuegate.gateway.faces.interface import Request, RequestCheck, no_navigation
 from queuegate.gateway.http.message_parsing import authority_name, is_authority
 from queuegate.gateway.operations.access.caller import RequestOrigin
 
 _OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
 _MOST_HOSTS = 1000
-_SAME = (b"same-origin", b"none")
+_SAME = ("same-origin", "none")
 _PREFLIGHT_SECONDS = b"7200"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _SHOWN = (
@@ -94,116 +94,108 @@ class Admission:
             own = [f"[{host}]" if ":" in host else host.lower() for host in listens_on]
             of_base_url = [authority_name(base_url.partition("://")[2])] if base_url else []
             self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
-        self._origins = frozenset(origin.encode() for origin in origins)
+        self._origins = frozenset(origins)
         self.has_origins = bool(self._origins)
         """True if other origins are allowed: cacheable answers then need a Vary header."""
-        self._own_origin = base_url.lower().encode() if base_url else None
+        self._own_origin = base_url.lower() if base_url else None
         self.hosts: set[bytes] = set()
         """Values of Host that were admitted lately, for the fast path."""
 
-    def allows(self, method: bytes, host: bytes) -> bool:
-        """Return True if the Host header was allowed before and the answer needs no Vary header."""
-        if self.has_origins and method in (b"GET", b"HEAD"):
-            return False
-        return host in self.hosts
-
-    def judge(
-        self, scope: MutableMapping[str, Any], may_navigate: NavigationCheck = no_navigation
-    ) -> Verdict:
-        """Return the verdict on a request from its head, an ASGI scope. ``may_navigate`` allows
-        links from other sites (``Mount.may_navigate``)."""
-        found: dict[bytes, bytes] = dict(scope["headers"])
-        origin = found.get(b"origin")
-        if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
-            if scope["method"] == "OPTIONS" and b"access-control-request-method" in found:
-                return Verdict(headers=_preflight(found, origin), is_preflight=True)
-            return Verdict(self._host_refusal(found), _shared(origin))
-        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, may_navigate)
+    def judge(self, request: Request, may_navigate: RequestCheck = no_navigation) -> Verdict:
+        """Return the verdict on a request from its head. ``may_navigate`` allows links from other
+        sites (``Mount.may_navigate``)."""
+        headers = request.headers
+        origin, refusal = headers.get("origin"), self._host_refusal(headers.get("host", ""))
+        if origin is not None and ("*" in self._origins or origin.lower() in self._origins):
+            if request.method == "OPTIONS" and "access-control-request-method" in headers:
+                return Verdict(headers=_preflight(headers, origin), is_preflight=True)
+            return Verdict(refusal, _shared(origin))
+        reason = refusal or self._page_refusal(request, origin, may_navigate)
         # A cache must not mix answers for pages and answers for other clients.
-        is_kept = self.has_origins and scope["method"] in ("GET", "HEAD")
+        is_kept = self.has_origins and request.method in ("GET", "HEAD")
         return Verdict(reason, [_VARY] if is_kept else None)
 
-    def _host_refusal(self, found: dict[bytes, bytes]) -> str:
+    def _host_refusal(self, host: str) -> str:
         """Return the reason to refuse this Host; empty: the Host is known."""
-        host = found.get(b"host", b"")
-        if host and host not in self.hosts:
+        raw = host.encode("latin-1")
+        if host and raw not in self.hosts:
             if not self._is_known(host):
                 return (
-                    f"The host {host.decode('latin-1')} is not one of this gateway, which listens "
-                    "on loopback. QUEUEGATE_ALLOWED_HOSTS takes its name."
+                    f"The host {host} is not one of this gateway, which listens on loopback. "
+                    "QUEUEGATE_ALLOWED_HOSTS takes its name."
                 )
             if len(self.hosts) >= _MOST_HOSTS:
                 self.hosts.clear()
-            self.hosts.add(host)
+            self.hosts.add(raw)
         return ""
 
     def _page_refusal(
         self,
-        scope: MutableMapping[str, Any],
-        found: dict[bytes, bytes],
-        origin: bytes | None,
-        may_navigate: NavigationCheck,
+        request: Request,
+        origin: str | None,
+        may_navigate: RequestCheck,
     ) -> str:
         """Return the reason to refuse a page of an unlisted origin; empty: admitted, or no page."""
-        if origin is None and b"sec-fetch-site" not in found:
+        headers = request.headers
+        if origin is None and "sec-fetch-site" not in headers:
             return ""
-        if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
+        if origin is not None and not self._is_own(origin, headers.get("host", "")):
             return _stranger(origin)
-        if found.get(b"sec-fetch-site", b"none") in _SAME or may_navigate(scope):
+        if headers.get("sec-fetch-site", "none") in _SAME or may_navigate(request):
             return ""
         return (
             "A page of another site may not ask this gateway. QUEUEGATE_ALLOWED_ORIGINS takes its "
             "origin."
         )
 
-    def _is_known(self, host: bytes) -> bool:
+    def _is_known(self, host: str) -> bool:
         if self._names is None:
             return True
-        name = authority_name(host.decode("latin-1"))
+        name = authority_name(host)
         return any(name == known or name.endswith("." + known) for known in self._names)
 
-    def _is_own(self, origin: bytes, host: bytes) -> bool:
+    def _is_own(self, origin: str, host: str) -> bool:
         """Return True if the page belongs to the gateway, under the requested name."""
-        scheme, _, authority = origin.lower().partition(b"://")
-        if scheme in (b"http", b"https") and authority and authority == host.lower():
+        scheme, _, authority = origin.lower().partition("://")
+        if scheme in _SCHEMES and authority and authority == host.lower():
             return True
         return self._own_origin is not None and origin.lower() == self._own_origin
 
 
-def _stranger(origin: bytes) -> str:
-    if origin == b"null":
+def _stranger(origin: str) -> str:
+    if origin == "null":
         return (
             "A page that has no origin, such as one opened from a file, may not ask this gateway. "
             "QUEUEGATE_ALLOWED_ORIGINS takes the origin of a server that has the page."
         )
     return (
-        f"A page of {origin[:_LONGEST_ORIGIN].decode('latin-1')} may not ask this gateway. "
+        f"A page of {origin[:_LONGEST_ORIGIN]} may not ask this gateway. "
         "QUEUEGATE_ALLOWED_ORIGINS takes its origin."
     )
 
 
-def _shared(origin: bytes) -> _HeaderList:
+def _shared(origin: str) -> _HeaderList:
     """Return headers that let a page read an answer. ``Access-Control-Allow-Credentials`` is never
     among them."""
     return [
-        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", _SHOWN),
         _VARY,
     ]
 
 
-def _preflight(found: dict[bytes, bytes], origin: bytes) -> _HeaderList:
+def _preflight(asked: Mapping[str, str], origin: str) -> _HeaderList:
     """Return headers that let a page send requests with any headers."""
     headers = [
-        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", _METHODS),
         (b"access-control-max-age", _PREFLIGHT_SECONDS),
         _VARY,
     ]
-    wanted = found.get(b"access-control-request-headers")
+    wanted = asked.get("access-control-request-headers")
     if wanted:
-        headers.append((b"access-control-allow-headers", wanted))
-    if found.get(b"access-control-request-private-network") == b"true":
+        headers.append((b"access-control-allow-headers", wanted.encode("latin-1")))
+    if asked.get("access-control-request-private-network") == "true":
         headers.append((b"access-control-allow-private-network", b"true"))
     return headers
 

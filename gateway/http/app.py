@@ -1,9 +1,11 @@
-"""The ASGI application: handles requests of all faces, from admission to the access log.
+"""Requests of all faces, from admission to the access log.
 
-It checks the source of a request (``Admission``), selects the face by the path, and counts, limits
-and logs. The faces parse and answer. Common sends, receives, deletes and publishes do not come
-here: ``fast_path.py`` answers them.
+``App`` checks the source of a request (``Admission``), selects the face by the path, and counts,
+limits and logs. The faces parse and answer. ``http_connection.py`` reads and writes the messages;
+another ASGI server can do so, too, since ``App`` is an ASGI application. Common sends, receives,
+deletes and publishes do not come here: ``fast_path.py`` answers them.
 """
+
 
 from __future__ import annotations
 
@@ -11,58 +13,55 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import MutableMapping
+from collections.abc import Sequence
 from ipaddress import IPv6Address
-from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
-
-from queuegate.gateway.faces.interface import (
-    ConnectionHandler,
-    Face,
-    Headers,
-    Mount,
-    Receive,
-    Request,
-    Response,
-    Scope,
-    Send,
-)
+from queuegate.gateway.faces.interface import ConnectionHandler
+from queuegate.gateway.faces.interface import Face
+from queuegate.gateway.faces.interface import Mount
+from queuegate.gateway.faces.interface import Request
+from queuegate.gateway.faces.interface import Response
+from queuegate.gateway.faces.interface import Work
 from queuegate.gateway.faces.request_facts import facts_of
 from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.admission import Verdict
 from queuegate.gateway.http.authentication import presented_key
-from queuegate.gateway.http.http_connection import CONNECTION, PREPARED
+from queuegate.gateway.http.message_parsing import HeaderFields
+from queuegate.gateway.http.message_parsing import RequestHead
 from queuegate.gateway.log_lines import RateLimitedLogger
-from queuegate.gateway.operations.access.authorization import Effect, effect_of
+from queuegate.gateway.operations.access.authorization import Effect
+from queuegate.gateway.operations.access.authorization import effect_of
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.gateway.operations.runtime.traffic import Reading, unverified
+from queuegate.gateway.operations.runtime.traffic import Reading
+from queuegate.gateway.operations.runtime.traffic import unverified
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.service_detection import has_form
-from queuegate.storage.storage_errors import (
-    AccessDenied,
-    Denied,
-    IncompleteSignature,
-    InvalidSignature,
-    Kind,
-    Rejected,
-    RequestTooLarge,
-    Unavailable,
-    UnrecognizedClient,
-)
+from queuegate.storage.storage_errors import AccessDenied
+from queuegate.storage.storage_errors import Denied
+from queuegate.storage.storage_errors import IncompleteSignature
+from queuegate.storage.storage_errors import InvalidSignature
+from queuegate.storage.storage_errors import Kind
+from queuegate.storage.storage_errors import Rejected
+from queuegate.storage.storage_errors import RequestTooLarge
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.storage_errors import UnrecognizedClient
+from time import monotonic
+from time import perf_counter
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit
     from queuegate.gateway.faces.interface import RequestedOperation
     from queuegate.gateway.http.hot_routes import Exchange
-    from queuegate.gateway.http.http_connection import HttpConnection
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.tracing.spans import Tracing
 
@@ -78,7 +77,10 @@ WITHOUT_LENGTH = (204, 304)
 _refused = RateLimitedLogger(10.0)
 _PROXIED = "x-forwarded-proto"
 
-Result = TypeVar("Result")
+Address = tuple[str, int] | None
+Scope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _FREE: Final = 5
 """Answers that an address gets at once after a pause."""
@@ -127,7 +129,7 @@ class AppOptions(NamedTuple):
 
 
 class App:
-    """Serves the faces. The first mount that matches a path serves the request."""
+    """Serves the faces. The first mount that matches a request serves it."""
 
     def __init__(
         self, mounts: Sequence[Mount], series: Series, admission: Admission, options: AppOptions
@@ -138,7 +140,7 @@ class App:
         self._links_url = options.links_url
         self.max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
-        self._series = series
+        self.series = series
         self.signature_delays = SignatureDelays(options.signature_delay_seconds)
         self._origins = admission.peers
         self._has_warned_of_proxies = False
@@ -147,148 +149,36 @@ class App:
         self.auditor: Auditor | None = None
         """Receives each answered request; None: nothing is audited."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        path = scope["raw_path"].decode("latin-1")
-        await self._enter(self.mount_of(path, scope), path, scope, receive, send)
+    def receive(
+        self, head: RequestHead, client: Address, scheme: str, server: Any, *, is_short: bool
+    ) -> PendingRequest:
+        """Return the request of a head, and start its span. ``client`` and ``server`` are the ends
+        of its connection.
 
-    def mount_of(self, path: str, scope: Scope) -> Mount:
-        """Return the first mount for a path. The last mount matches all paths."""
-        for mount in self._mounts:
-            if mount.is_for(path, scope):
-                return mount
-        raise AssertionError(path)
-
-    async def _enter(
-        self, mount: Mount, path: str, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        verdict = self._admission.judge(scope, mount.may_navigate)
+        ``is_short``: its whole body is there and short, so its bytes count for no fair share.
+        """
+        request = self._request(head, client, scheme, server)
+        # The last mount matches all paths.
+        mount = next(mount for mount in self._mounts if mount.is_for(request))
+        verdict = self._admission.judge(request, mount.may_navigate)
         if verdict.reason:
             # The page sees only that it was refused, so the log gives its author the reason.
             _refused.warn(_log, "refused: %s", verdict.reason)
-        if verdict.is_preflight:
-            await _send(send, Response(204, verdict.headers or [], b""), b"", scope)
-            return
+        return PendingRequest(self, head, request, mount, verdict, is_short=is_short)
+
+    def _request(self, head: RequestHead, client: Address, scheme: str, server: Any) -> Request:
         started = perf_counter()
-        face = mount.face or await mount.open()
-        request = self._entered(scope, path, started)
-        response: Response | None = None
-        request.reading = Reading(self._series.traffic, unverified(request.origin.address))
-        reader = BodyReader(receive, request.reading, self.max_body_bytes)
-        if not mount.is_operators:
-            self._series.active_requests += 1
-        try:
-            response = await self._ask(face, request, scope, reader, verdict.reason)
-            response.headers += verdict.headers or ()
-            await self._write(request, response, scope, receive, send)
-        except _Disconnected:
-            _log.debug("%s: the client went away", request.request_id, extra=facts_of(request))
-        finally:
-            reader.reading.end()
-            if not mount.is_operators:
-                self._series.active_requests -= 1
-            self.count(mount, request, response)
-
-    def _entered(self, scope: Scope, path: str, started: float) -> Request:
-        """Return the request, and trace the work of this task as its work."""
-        request = scope[PREPARED][0] if PREPARED in scope else self.request(scope, path, started)
-        if self.tracing is not None:
-            self.tracing.enter(request.span)
-        return request
-
-    async def _ask(
-        self, face: Face, request: Request, scope: Scope, reader: BodyReader, reason: str
-    ) -> Response:
-        """Return the response of a face. With a reason, refuse the request with its body unread."""
-        if PREPARED in scope:
-            response: Response = scope[PREPARED][1]
-            return response
-        try:
-            if reason:
-                raise _not_from_there(reason)
-            most = face.most_bytes(request)
-            if most is not None:
-                reader.most = min(reader.most, most)
-            reader.check_announced(scope)
-            account_id = face.claimed(request)
-            if account_id is None:
-                return await self._refuse_stranger(face, request, scope, reader)
-            if account_id:
-                reader.reading.belong_to(unverified(request.origin.address, account_id))
-            request.body = await reader.body()
-        except (Rejected, Unavailable) as refusal:
-            request.refusal = refusal
-            return face.turned_away(request, refusal)
-        if face.may_wait(request):
-            response = await _unless_disconnected(face.answer(request), scope, reader.receive)
-        else:
-            response = await face.answer(request)
-        await self._delay(request, response, scope, reader)
-        return response
-
-    async def _delay(
-        self, request: Request, response: Response, scope: Scope, reader: BodyReader
-    ) -> None:
-        """Delay the answer to a wrong signature."""
-        seconds = self.signature_delays.hold(request, response)
-        if seconds:
-            reader.reading.end()
-            try:
-                await _unless_disconnected(asyncio.sleep(seconds), scope, reader.receive)
-            finally:
-                self.signature_delays.release()
-
-    async def _refuse_stranger(
-        self, face: Face, request: Request, scope: Scope, reader: BodyReader
-    ) -> Response:
-        """Return the refusal of a request that cannot authenticate. Its body cannot change that, so
-        read only the part of a form that tells the action."""
-        connection = scope.get(CONNECTION)
-        if connection is None or connection.has_read_all():
-            request.body = await reader.body()
-            return await face.answer(request)
-        is_form = has_form(request.method, request.headers, b"?")
-        request.body, request.is_cut = await reader.beginning() if is_form else (b"", True)
-        response = await face.answer(request)
-        if request.is_cut:
-            response.headers.append((b"connection", b"close"))
-            connection.limit_dropped_bytes()
-        return response
-
-    async def _write(
-        self, request: Request, response: Response, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        body = response.body
-        if CONNECTION in scope and request.caller is not None:
-            scope[CONNECTION].account_id = request.caller.account_id
-        if request.ending:
-            await _break_off(request.ending, response, scope[CONNECTION], send)
-        if isinstance(body, bytes):
-            if self._series.on_answer is not None:
-                self._series.on_answer(request.caller, len(body))
-            await _send(send, response, body, scope)
-        elif isinstance(body, ConnectionHandler):
-            connection = scope[CONNECTION]
-            connection.leave_unframed()
-            await send(_head(response.status, response.headers))
-            connection.take_over(body)
-        else:
-            await _unless_disconnected(_send(send, response, body, scope), scope, receive)
-
-    def request(
-        self, scope: Scope, raw_path: str, started: float, headers: Mapping[str, str] | None = None
-    ) -> Request:
-        """Return the request of a head. ``headers`` are the scope's headers as text."""
-        if headers is None:
-            headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
-        origin = self._origins.of(scope["client"], scope["scheme"], scope["headers"])
+        path, _, query = head.target.partition(b"?")
+        raw_path = path.decode("latin-1")
+        raw, headers = head.fields.raw, head.fields.named
+        origin = self._origins.of(client, scheme, raw)
         if not self._has_warned_of_proxies and _PROXIED in headers:
-            self._warn_of_proxy(scope["client"])
-        base_url = self._base_url or _url_asked(origin, scope, headers)
+            self._warn_of_proxy(client)
+        base_url = self._base_url or _url_asked(origin, server, headers)
         return Request(
-            scope["method"],
-            scope["path"],
-            scope["query_string"],
+            head.method,
+            unquote(raw_path) if "%" in raw_path else raw_path,
+            query,
             headers,
             b"",
             base_url,
@@ -297,9 +187,9 @@ class App:
             started,
             raw_path,
             origin,
-            scope["headers"],
-            scope["client"],
-            span=None if self.tracing is None else self.tracing.request(scope["headers"], started),
+            raw,
+            client,
+            span=None if self.tracing is None else self.tracing.request(raw, started),
         )
 
     def _warn_of_proxy(self, client: tuple[str, int] | None) -> None:
@@ -318,7 +208,7 @@ class App:
         if response is not None:
             status, action, route = response.status, response.action, response.route
         route = route or mount.label(request.raw_path)
-        self._series.answered(method, route, action, status, request.started)
+        self.series.answered(method, route, action, status, request.started)
         if request.span is not None:
             request.span.answered(request, route, status)
         if self.auditor is not None:
@@ -328,130 +218,231 @@ class App:
             facts = facts_of(request) | {"action": action if route == "/" else route}
             log_access(facts, method, status, request.started, request.origin)
 
-
-def _url_asked(origin: RequestOrigin, scope: Scope, headers: Mapping[str, str]) -> str:
-    """Return scheme, host and port by which the client reached the gateway."""
-    host = origin.host or headers.get("host")
-    if not host:
-        host = "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
-    return f"{origin.scheme}://{host}"
-
-
-def _not_from_there(reason: str) -> AccessDenied:
-    refusal = AccessDenied(reason)
-    refusal.denied = Denied("origin")
-    return refusal
-
-
-class _Disconnected(Exception):
-    """The client disconnected before its answer."""
-
-
-class BodyReader:
-    """Reads a request. Its bytes count until ``reading`` ends."""
-
-    __slots__ = ("most", "reading", "receive")
-
-    def __init__(self, receive: Receive, reading: Reading, most: int) -> None:
-        self.receive = receive
-        self.reading = reading
-        self.most = most
-        """Longest body in bytes."""
-
-    async def _next(self) -> MutableMapping[str, Any]:
-        """Return the next part. Raise RequestTooLarge or Unavailable over a limit."""
-        message = await self.receive()
-        if message["type"] == "http.disconnect":
-            raise _Disconnected
-        if not self.reading.add(len(message.get("body", b""))):
-            raise Unavailable("Too many bytes of requests and answers are under way.")
-        if self.reading.size_bytes > self.most:
-            raise self._too_large()
-        return message
-
-    def check_announced(self, scope: Scope) -> None:
-        """Raise RequestTooLarge before reading if Content-Length is over the limit."""
-        announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
-        if int(announced) > self.most:
-            raise self._too_large()
-
-    async def beginning(self) -> tuple[bytes, bool]:
-        """Return the first parameters of a form, at most 64 KiB, and True if more follow."""
-        found = b""
-        while len(found) <= _MOST_OF_STRANGERS:
-            message = await self._next()
-            found += message.get("body", b"")
-            if not message.get("more_body"):
-                return found, False
-        return found[:_MOST_OF_STRANGERS].rpartition(b"&")[0], True
-
-    async def body(self) -> bytes:
-        """Return the whole body."""
-        parts = []
-        while True:
-            message = await self._next()
-            parts.append(message.get("body", b""))
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(
-            f"The request body is larger than the {self.most} bytes that this endpoint takes."
+    async def __call__(self, scope: Scope, receive: AsgiReceive, send: AsgiSend) -> None:
+        """Answer one request of another ASGI server, which frames the messages."""
+        raw = list(scope["headers"])
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+        head = RequestHead(
+            scope["method"],
+            b"%b?%b" % (scope["raw_path"], scope["query_string"]),
+            HeaderFields(raw, named, {}, closes=False),
+            int(named.get("content-length", 0)),
         )
+        ends = scope["client"], scope["scheme"], scope.get("server")
+        pending = self.receive(head, *ends, is_short=False)
+        if self.tracing is not None:
+            self.tracing.enter(pending.request.span)
+        try:
+            await pending.mount.open()
+            is_read = pending.check_head() or pending.check_account()
+            while not is_read:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                is_last = not message.get("more_body")
+                is_read = pending.take(message.get("body", b""), is_last=is_last)
+            answering = asyncio.ensure_future(_send(pending, send))
+            watch = asyncio.ensure_future(receive())
+            try:
+                await asyncio.wait((answering, watch), return_when=asyncio.FIRST_COMPLETED)
+                if answering.done():
+                    answering.result()
+            finally:
+                watch.cancel()
+                answering.cancel()
+        finally:
+            pending.end()
 
 
-async def _unless_disconnected(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
-    """Return the result. Cancel the work if the client disconnects first."""
-    if CONNECTION in scope:
-        scope[CONNECTION].wait()
-    doing = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait((doing, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done() and watch.result()["type"] == "http.disconnect":
-            doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
-            raise _Disconnected
-        return await doing
-    finally:
-        watch.cancel()
-        doing.cancel()
-
-
-def _head(status: int, headers: Headers) -> MutableMapping[str, Any]:
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-async def _send(
-    send: Send, response: Response, body: bytes | AsyncIterator[bytes], scope: Scope
-) -> None:
-    headers = response.headers
-    if response.status not in WITHOUT_LENGTH and isinstance(body, bytes):
-        headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send(_head(response.status, headers))
-    is_to_head = scope["method"] == "HEAD"
+async def _send(pending: PendingRequest, send: AsgiSend) -> None:
+    """Send the answer of a request to another ASGI server."""
+    response = pending.response or await pending.face.answer(pending.request)
+    await asyncio.sleep(pending.hold(response))
+    pending.complete(response)
+    headers, body = response.headers, response.body
+    if isinstance(body, ConnectionHandler):
+        body.lost()
+        raise NotImplementedError("This server cannot give a connection to a handler.")
+    if isinstance(body, bytes) and response.status not in WITHOUT_LENGTH:
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     if not isinstance(body, bytes):
-        if not is_to_head:
+        if pending.request.method != "HEAD":
             async for part in body:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         body = b""
-    await send({"type": "http.response.body", "body": b"" if is_to_head else body})
+    await send({"type": "http.response.body", "body": body})
 
 
-async def _break_off(
-    ending: str, response: Response, connection: HttpConnection, send: Send
-) -> NoReturn:
-    """End the connection in place of the answer, or within it: a fault on purpose."""
-    body = response.body
-    if isinstance(body, ConnectionHandler):
-        body.lost()
-    elif ending == "truncate" and isinstance(body, bytes):
-        length = (b"content-length", b"%d" % (len(body) + 1))
-        await send(_head(response.status, [*response.headers, length]))
-        part = body[: len(body) // 2]
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-    connection.break_off(is_reset=ending == "drop", is_half=ending == "half_close")
-    raise _Disconnected
+class PendingRequest:
+    """A request other than those of the fast path, from its head to its answer.
+
+    First comes ``check_head``, then ``check_account`` unless the whole body is there, then ``take``
+    for each part of the body. Each returns True when the request can be answered: by its
+    ``response`` if it has one, otherwise by its face. ``end`` comes last.
+    """
+
+    __slots__ = (
+        "_app",
+        "_content",
+        "_is_delayed",
+        "_is_ended",
+        "_is_stranger",
+        "_most",
+        "_reading",
+        "_verdict",
+        "head",
+        "mount",
+        "receiving",
+        "request",
+        "response",
+        "work",
+    )
+
+    def __init__(
+        self,
+        app: App,
+        head: RequestHead,
+        request: Request,
+        mount: Mount,
+        verdict: Verdict,
+        *,
+        is_short: bool,
+    ) -> None:
+        self._app = app
+        self.head = head
+        self.request = request
+        self.mount = mount
+        self._verdict = verdict
+        self._most = app.max_body_bytes
+        self._content = bytearray()
+        self._is_stranger = self._is_delayed = self._is_ended = False
+        self.response = Response(204, [], b"") if verdict.is_preflight else None
+        """The answer to count; before ``complete`` only one that needs no face."""
+        self.work: Work | None = None
+        self.receiving: PendingRequest | None = None
+        """To cancel when the client disconnects; None: the work completes without a client."""
+        if is_short:
+            self._reading = Reading(app.series.traffic)
+        else:
+            share = unverified(request.origin.address)
+            self._reading = request.reading = Reading(app.series.traffic, share)
+        if not mount.is_operators:
+            app.series.active_requests += 1
+
+    @property
+    def face(self) -> Face:
+        """Return the face, which is open."""
+        face = self.mount.face
+        assert face is not None
+        return face
+
+    @property
+    def expects_continue(self) -> bool:
+        """Return True if the client waits for ``100 Continue`` before it sends the body."""
+        expected = self.head.fields.named.get("expect", "")
+        return self.head.version == "1.1" and expected.lower() == "100-continue"
+
+    def check_head(self) -> bool:
+        """Refuse what the head alone forbids: its origin, or the length of its body."""
+        if self.response is not None:
+            return True
+        if self._verdict.reason:
+            refusal = AccessDenied(self._verdict.reason)
+            refusal.denied = Denied("origin")
+            return self._turn_away(refusal)
+        most = self.face.most_bytes(self.request)
+        if most is not None:
+            self._most = min(self._most, most)
+        return (self.head.length or 0) > self._most and self._turn_away(self._too_large())
+
+    def check_account(self) -> bool:
+        """Count the body for the account that the head claims.
+
+        A head that cannot authenticate needs only the part of a form that tells the action.
+        """
+        request = self.request
+        try:
+            account_id = self.face.claimed(request)
+        except (Rejected, Unavailable) as refusal:
+            return self._turn_away(refusal)
+        if account_id:
+            self._reading.belong_to(unverified(request.origin.address, account_id))
+        self._is_stranger = account_id is None
+        request.is_cut = self._is_stranger and not has_form(request.method, request.headers, b"?")
+        return request.is_cut
+
+    def take(self, content: bytes, *, is_last: bool) -> bool:
+        """Take a part of the body."""
+        if self._content or not is_last:
+            self._content += content
+        if not self._reading.add(len(content)):
+            refusal = Unavailable("Too many bytes of requests and answers are under way.")
+            return self._turn_away(refusal)
+        if self._reading.size_bytes > self._most:
+            return self._turn_away(self._too_large())
+        if self._is_stranger and not is_last and self._reading.size_bytes > _MOST_OF_STRANGERS:
+            form = bytes(self._content[:_MOST_OF_STRANGERS])
+            self.request.body, self.request.is_cut = form.rpartition(b"&")[0], True
+        elif is_last:
+            self.request.body = bytes(self._content) or content
+            self._content.clear()
+        return is_last or self.request.is_cut
+
+    def _turn_away(self, refusal: Rejected | Unavailable) -> bool:
+        self.request.refusal = refusal
+        self.response = self.face.turned_away(self.request, refusal)
+        return True
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(
+            f"The request body is larger than the {self._most} bytes that this endpoint takes."
+        )
+
+    def hold(self, response: Response) -> float:
+        """Return the seconds by which to delay the answer to a wrong signature."""
+        seconds = self._app.signature_delays.hold(self.request, response)
+        if seconds:
+            self._is_delayed = True
+            self._reading.end()
+        return seconds
+
+    def complete(self, response: Response) -> None:
+        """Add the headers of the connection to an answer, which is sent next."""
+        request, body = self.request, response.body
+        self.response = response
+        response.headers += self._verdict.headers or ()
+        if request.is_cut:
+            response.headers.append((b"connection", b"close"))
+        if isinstance(body, bytes) and self._app.series.on_answer is not None:
+            self._app.series.on_answer(request.caller, len(body))
+
+    def cancel(self) -> None:
+        """Cancel the work of the face: the client has disconnected."""
+        if self.work is not None:
+            self.work.cancel()
+        self.end()
+
+    def end(self) -> None:
+        """Count and log the request, after its answer or after a disconnect."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        # Free the request now: tasks and cancelled requests are reference cycles.
+        self.work = self.receiving = None
+        if self._is_delayed:
+            self._app.signature_delays.release()
+        self._reading.end()
+        if not self.mount.is_operators:
+            self._app.series.active_requests -= 1
+        if not self._verdict.is_preflight:
+            self._app.count(self.mount, self.request, self.response)
+
+
+def _url_asked(origin: RequestOrigin, server: Any, headers: Mapping[str, str]) -> str:
+    """Return scheme, host and port by which the client reached the gateway."""
+    host = origin.host or headers.get("host") or "{}:{}".format(*(server or ("localhost", 0)))
+    return f"{origin.scheme}://{host}"
 
 
 def log_access(

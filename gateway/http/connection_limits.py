@@ -16,7 +16,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from queuegate.gateway.http.admission import Headers, Origins
 from queuegate.gateway.log_lines import RateLimitedLogger
+from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.traffic import Traffic, unverified
 
 _log = logging.getLogger("queuegate.connections")
@@ -39,6 +41,7 @@ class LimitedConnection(HttpToolsProtocol):
     """A connection within the limit of a process, with deadlines for its requests."""
 
     traffic: Traffic
+    origins: Origins
     unread_seconds = 30.0
     """Interval of checks of an unread answer."""
     least_rate = 16_384
@@ -99,6 +102,10 @@ class LimitedConnection(HttpToolsProtocol):
     def address_share(self) -> str:
         """Return the fair share of the peer's address."""
         return unverified(self.client[0] if self.client else "")
+
+    def origin(self, headers: Headers) -> RequestOrigin:
+        """Return the origin of a request with these headers."""
+        return self.origins.of(self.client, self.scheme or "http", headers)
 
     def least_read_bytes(self) -> float:
         """Return how many bytes of an answer a client must read in ``unread_seconds``."""

@@ -1,9 +1,24 @@
-"""HTTP/1.1 connections: this module reads requests one at a time, and uvicorn answers them.
+"""HTTP/1.1 connections: reads one request at a time, asks its face, and writes the answer.
 
 ``message_parsing`` reads heads and bodies instead of uvicorn's parser, which ends a message at
 ``Upgrade`` whatever its length, and adds trailers to the headers. Data behind a request is held
 until the request is answered. A message with an unclear end closes the connection, so nothing
-behind it is parsed.
+behind it is parsed. The listener and the server's life are uvicorn's.
+
+A connection is in one of these states:
+
+| State | Condition | Received data | Ends with |
+| --- | --- | --- | --- |
+| idle | none of the others | starts a request | a request, or the keep-alive timeout |
+| reading | ``_head_begun``, ``_body`` | belongs to the request | its last byte |
+| hot request | ``_exchange``, an ``Exchange`` | is held | its ``done`` or ``failed`` |
+| other request | ``_exchange``, a ``PendingRequest`` | is held | the answer of its face |
+| behind | ``_held`` | is held, too | the answer to the request before |
+| taken over | ``_handler`` | belongs to the handler | a disconnect, or ``end`` |
+| ending | ``is_dropping`` | is dropped | a disconnect, or a timeout |
+
+``_closing`` closes the connection after the answer. A disconnect ends each state: long polls and
+streams are cancelled, received messages are released, and later answers are discarded.
 """
 
 from __future__ import annotations
@@ -12,14 +27,16 @@ import logging
 import socket
 from asyncio import Transport
 from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
 from struct import pack
-from typing import Any
+from typing import Any, TypeVar
 
-import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from queuegate.gateway.faces.interface import ConnectionHandler, Request, Response
-from queuegate.gateway.http.admission import Headers, Origins
+from queuegate.gateway.faces.interface import ConnectionHandler, Headers, Response
+from queuegate.gateway.http.app import WITHOUT_LENGTH, App, PendingRequest
 from queuegate.gateway.http.connection_limits import LimitedConnection
 from queuegate.gateway.http.message_parsing import (
     CONTROL_CHARACTER,
@@ -30,58 +47,23 @@ from queuegate.gateway.http.message_parsing import (
     may_start_head,
 )
 from queuegate.gateway.log_lines import RateLimitedLogger
-from queuegate.gateway.operations.access.caller import RequestOrigin
 
 _log = logging.getLogger("queuegate.http")
-
-CONNECTION = "queuegate.connection"
-"""Key in the scope of a request: its ``HttpConnection``."""
-PREPARED = "queuegate.prepared"
-"""Key in the scope of a request that its face has answered inline: ``Request``, ``Response``."""
 
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
 _MOST_DROPPED_BYTES = 134_217_728
 _MOST_DROPPED_OF_STRANGERS = 65_536
 _LINGERING_AT_THE_END_SECONDS = 2.0
+_SHORT_BYTES = 16_384
+"""Shorter bodies that arrive with their head count for no fair share."""
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE = (b"connection", b"close")
+_PLAIN = (b"content-type", b"text/plain; charset=utf-8")
+
+Found = TypeVar("Found")
 
 _bad_messages = RateLimitedLogger(10.0)
-
-
-class _Parsed:
-    """The parser interface that uvicorn reads, for the last head."""
-
-    head: RequestHead
-
-    def get_http_version(self) -> str:
-        return self.head.version
-
-    def get_method(self) -> bytes:
-        return self.head.method
-
-    def should_keep_alive(self) -> bool:
-        return self.head.keep_alive
-
-    def should_upgrade(self) -> bool:
-        return False
-
-
-class _AnswerTransport:
-    """The transport of an answer. ``close`` lets the client read the answer first."""
-
-    def __init__(self, connection: HttpConnection) -> None:
-        self._connection = connection
-
-    def write(self, data: bytes) -> None:
-        # An answer that continues after its message was refused is discarded.
-        if not self._connection.is_dropping():
-            self._connection.transport.write(data)
-
-    def close(self) -> None:
-        self._connection.end()
-
-    def is_closing(self) -> bool:
-        return self._connection.transport.is_closing()
 
 
 class _HandlerWriter:
@@ -119,26 +101,26 @@ class _HandlerWriter:
 
 
 class HttpConnection(LimitedConnection):
-    """An HTTP connection. All connections of a process share ``heads`` and ``origins``."""
+    """An HTTP connection. All connections of a process share ``faces`` and ``heads``."""
 
+    faces: App
     heads: RequestHeads
-    origins: Origins
     lingering_seconds = 30.0
     """Longest time to drop further data of the client after the last answer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.parser: Any = _Parsed()
-        self._answers: Any = _AnswerTransport(self)
+        self.parser = None  # type: ignore[assignment]
         self._head_begun = bytearray()
         self._body: RequestBody | None = None
+        self._pending: PendingRequest | None = None
+        """The request whose body is read; None: the body is dropped, behind an early answer."""
         self._exchange: Any = None
-        """The ``Exchange`` or ``InlineRequest`` in flight, which needs no uvicorn."""
+        """The ``Exchange`` or ``PendingRequest`` that is answered."""
         self._closing = False
-        """True: close after the answer to ``_exchange``."""
-        self._unanswered = False
-        """True while uvicorn has not answered the message that was read."""
-        self._waits = False
+        """True: close after the answer to the request."""
+        self._takes_no_more = False
+        """True: a handler has the connection, or further data is dropped."""
         self._drains = False
         self._client_ended = False
         self._dropped_bytes = -1
@@ -146,13 +128,14 @@ class HttpConnection(LimitedConnection):
         self._most_dropped_bytes = _MOST_DROPPED_BYTES
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
-        self.account_id = ""
-        """Account of the next answer; empty: none."""
-        self._prepared: tuple[Request, Response] | None = None
-        """The next request and its answer, if its face has answered inline."""
+        self._account_id = ""
+        """Account of the handler; empty: none."""
         self._handler: ConnectionHandler | None = None
-        """The handler of a connection that was taken over. The request stays unanswered, so data
-        goes through ``_hold``, and other connections need no check."""
+        """The handler of a connection that was taken over."""
+        self._active_at = 0.0
+        """The time of the last answer."""
+        self._defaults: object = None
+        self._common_lines = b""
 
     # Transport callbacks
 
@@ -168,13 +151,12 @@ class HttpConnection(LimitedConnection):
         if self.scheme == "https":
             # TLS streams have no half-close: the transport closes.
             return None
-        # Between an answer and the held data behind it, no request is busy for a moment.
-        is_owing = self._is_busy() or bool(self._held)
-        if self.is_dropping() or not is_owing or self._is_receiving():
+        # Between an answer and the held data behind it, there is no exchange for a moment.
+        is_owing = self._exchange is not None or bool(self._held)
+        if not is_owing or self._is_receiving():
             return None
         self._client_ended = True
-        if not self._held:
-            self._answer_last()
+        self._closing = self._closing or not self._held
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -183,6 +165,8 @@ class HttpConnection(LimitedConnection):
         super().connection_lost(exc)
         if self._handler is not None:
             self._handler.lost()
+        if self._pending is not None:
+            self._pending.cancel()
 
     def shutdown(self) -> None:
         """Finish the request in flight, then close: the server drains."""
@@ -192,10 +176,10 @@ class HttpConnection(LimitedConnection):
         elif self._handler is not None:
             self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
             self._handler.shutdown()
-        elif self._exchange is not None:
+        elif self._exchange is not None or self._pending is not None:
             self._closing = True
         else:
-            super().shutdown()
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Tell the handler that the client reads too slowly."""
@@ -211,7 +195,7 @@ class HttpConnection(LimitedConnection):
 
     def share(self) -> str:
         """Return the fair share of the account that asked, or of its address."""
-        return self.account_id or self.address_share()
+        return self._account_id or self.address_share()
 
     def least_read_bytes(self) -> float:
         """Return a lower limit for streams: their client may be slow, but not silent."""
@@ -223,71 +207,23 @@ class HttpConnection(LimitedConnection):
             self._handler.unread()
         super().close_unread()
 
-    # Answers
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection. One timer serves many requests."""
+        self.timeout_keep_alive_task = None
+        left = self._active_at + self.timeout_keep_alive - self.loop.time()
+        if self._exchange is not None or left > 0.0:
+            self._arm(max(left, 1.0))
+        else:
+            super().timeout_keep_alive_handler()
 
-    def _is_busy(self) -> bool:
-        """Return True if a complete request is unanswered: further data is held."""
-        return self._exchange is not None or self._unanswered
+    def _arm(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
 
     def _is_receiving(self) -> bool:
-        """Return True if that request waits for messages."""
-        exchange = self._exchange
-        return self._waits if exchange is None else exchange.receiving is not None
-
-    def _answer_last(self) -> None:
-        """Close the connection after the current answer."""
-        if self._exchange is None:
-            self.cycle.keep_alive = False
-        else:
-            self._closing = True
-
-    def wait(self) -> None:
-        """Note that the request waits for messages. Close the connection if its client has ended
-        its stream, or does so later: the client may have disconnected."""
-        self._waits = True
-        if self._client_ended:
-            self.transport.close()
-
-    def leave_unframed(self) -> None:
-        """Omit body framing from the head of the answer: a handler writes the data behind it."""
-        self.cycle.chunked_encoding = False
-
-    def take_over(self, handler: ConnectionHandler) -> None:
-        """Give the connection to a handler. The head of the answer is written."""
-        self.cycle.response_complete = True
-        # Connections of handlers may last for days, and are many: free the request.
-        self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
-        self.wait()
-        if self.transport.is_closing():
-            handler.lost()
-            return
-        self._handler = handler
-        handler.connection_made(_HandlerWriter(self))
-        if self._held:
-            data = b"".join(self._held)
-            self._drop_held()
-            self.flow.resume_reading()
-            self._hold(data)
-        if self._drains:
-            # The server started to drain before the handler was set.
-            self.shutdown()
-
-    def end_handler(self) -> None:
-        """Close after the data of the handler."""
-        if not self.is_dropping() and not self.transport.is_closing():
-            self._drop_rest()
-
-    def on_response_complete(self) -> None:
-        """Read the data held behind the request that uvicorn has answered."""
-        super().on_response_complete()
-        if self.is_dropping():
-            return
-        self._unanswered = self._waits = False
-        if self._body is not None and self.expect_100_continue:
-            # After a final answer, a client that sent Expect may omit its announced body.
-            self.end()
-        elif self._held:
-            self.loop.call_soon(self._release_held)
+        """Return True if the request waits for messages, or its answer is a stream."""
+        return self._exchange is not None and self._exchange.receiving is not None
 
     # Held data
 
@@ -322,33 +258,34 @@ class HttpConnection(LimitedConnection):
 
     def _release_held(self) -> None:
         """Read the data held behind the answered request. Newer data was appended until now."""
-        if not self._held or self._is_busy() or self.transport.is_closing():
+        is_free = self._exchange is None and not self._takes_no_more
+        if not self._held or not is_free or self.transport.is_closing():
             return
         data = b"".join(self._held)
         self._drop_held()
         self.flow.resume_reading()
         self._read(data)
         if self._client_ended and not self._held:
-            if not self._is_busy() or self._is_receiving():
+            if self._exchange is None or self._is_receiving():
                 self.transport.close()
             else:
-                self._answer_last()
+                self._closing = True
 
     # Requests
 
     def _read(self, data: bytes) -> None:
         """Read data behind the last data."""
-        self._unset_keepalive_if_required()
         try:
             while data and not self.is_dropping():
                 data = self._read_head(data) if self._body is None else self._read_body(data)
-                if data and self._unanswered:
+                if data and self._exchange is not None:
                     self._hold(data)
                     return
         except BadMessage as bad:
             self._refuse(str(bad), bad.status)
-        except httptools.HttpParserInvalidURLError:
-            self._refuse("The target is not a path.", 400)
+        if self._body is not None or self._head_begun:
+            # Reading has a deadline of its own.
+            self._unset_keepalive_if_required()
 
     def _read_head(self, data: bytes) -> bytes:
         """Take the head, or a part of it, from the data and return the rest."""
@@ -375,94 +312,284 @@ class HttpConnection(LimitedConnection):
             return b""
         head, rest = bytes(begun[:end]), bytes(begun[end + 4 :])
         begun.clear()
-        self._begin(self.heads.parse(head))
+        self._begin(self.heads.parse(head), len(rest))
         return rest
 
-    def _begin(self, head: RequestHead) -> None:
-        """Start uvicorn's answer."""
-        self.parser.head = head
-        self.on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[literal-required]
-        if self._prepared is not None:
-            self.scope[PREPARED], self._prepared = self._prepared, None  # type: ignore[literal-required]
-        self.account_id = ""
-        self.url = head.target
-        for name, value in head.headers:
-            self.on_header(name, value)
-        self.on_headers_complete()
-        self.cycle.transport = self._answers
-        self._body = RequestBody(head.length)
-        if self._body.is_complete:
-            self._complete()
+    def _begin(self, head: RequestHead, behind: int) -> None:
+        """Start the request of a head, with so many bytes behind it."""
+        length = head.length
+        is_short = length is not None and length <= min(behind, _SHORT_BYTES)
+        ends = self.client, self.scheme or "http", self.server
+        pending = self.faces.receive(head, *ends, is_short=is_short)
+        self._closing = not head.keep_alive
+        if length == 0:
+            self._reading_since = 0.0
+        else:
+            self._body = RequestBody(length)
+        if pending.mount.face is not None or pending.response is not None:
+            self._expect(pending, behind)
+        else:
+            self._exchange = pending
+            opening = self._work(pending, pending.mount.open(), lambda _: self._opened(pending))
+            pending.work = self.loop.create_task(opening)
+
+    def _opened(self, pending: PendingRequest) -> None:
+        """Read on behind a head whose face was not open."""
+        if self._exchange is not pending:
+            pending.end()
+            return
+        self._exchange = None
+        self._expect(pending, self._held_bytes)
+        self._release_held()
+
+    def _expect(self, pending: PendingRequest, behind: int) -> None:
+        """Read the body of a request, unless its head is reason for an answer."""
+        length = pending.head.length
+        is_whole = length is not None and length <= behind
+        if pending.check_head() or (not is_whole and pending.check_account()):
+            self._ask(pending)
+        elif length == 0:
+            self._feed(pending, b"", is_last=True)
+        else:
+            self._pending = pending
+            if not is_whole and pending.expects_continue:
+                self.transport.write(_CONTINUE)
 
     def _read_body(self, data: bytes) -> bytes:
         """Take data of the body and return the rest."""
-        body = self._body
+        body, pending = self._body, self._pending
         assert body is not None
         content, rest = body.take(data)
         if content:
-            self.on_body(content)
             self._count_body(len(content))
         if body.is_complete:
-            self._complete()
+            self._body = None
+            self._reading_since = 0.0
+        if pending is not None and (content or body.is_complete):
+            self._feed(pending, content, is_last=body.is_complete)
         return rest
 
-    def _complete(self) -> None:
-        """Record the end of the message."""
-        self._body = None
-        self._reading_since = 0.0
-        # The answer may have ended before the message.
-        self._unanswered = not self.cycle.response_complete
-        self.on_message_complete()
+    def _feed(self, pending: PendingRequest, content: bytes, *, is_last: bool) -> None:
+        if pending.take(content, is_last=is_last):
+            self._ask(pending)
+
+    # Answers
+
+    def _ask(self, pending: PendingRequest) -> None:
+        """Answer a request: at once if its head or its length is refused, else by its face."""
+        self._pending = None
+        self._exchange = pending
+        if pending.response is not None:
+            self._respond(pending, pending.response)
+            return
+        request, face, tracing = pending.request, pending.face, self.faces.tracing
+        context = None if tracing is None else tracing.context(request.span)
+        respond = partial(self._respond, pending)
+        try_start = partial(face.try_start, request, respond)
+        begun = try_start() if context is None else context.run(try_start)
+        if begun is True:
+            return
+        if not begun:
+            asking = self._work(pending, face.answer(request), respond)
+            begun = self.loop.create_task(asking, context=context)
+        pending.work = begun
+        if face.may_wait(request):
+            pending.receiving = pending
+
+    async def _work(
+        self, pending: PendingRequest, work: Awaitable[Found], done: Callable[[Found], None]
+    ) -> None:
+        """Pass the result of the work on. Close without an answer after an error."""
+        try:
+            done(await work)
+        except BaseException:
+            self.transport.close()
+            pending.end()
+            raise
+
+    def _respond(self, pending: PendingRequest, response: Response) -> None:
+        """Write the answer of a face, after the delay of a wrong signature."""
+        seconds = pending.hold(response)
+        if seconds:
+            pending.receiving = pending
+            pending.work = self.loop.call_later(seconds, self._write, pending, response)
+        elif self.flow.write_paused:
+            # The client has not read the answer before.
+            draining = self._work(
+                pending, self.flow.drain(), lambda _: self._write(pending, response)
+            )
+            pending.work = self.loop.create_task(draining)
+        else:
+            self._write(pending, response)
+
+    def _write(self, pending: PendingRequest, response: Response) -> None:
+        """Write an answer, or begin to, if its client is still connected."""
+        pending.complete(response)
+        body, request = response.body, pending.request
+        is_gone = self._exchange is not pending
+        if request.is_cut:
+            self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
+        if isinstance(body, ConnectionHandler) and (is_gone or request.ending):
+            body.lost()
+        if is_gone:
+            pending.end()
+        elif request.ending:
+            self._break_off(pending, request.ending, response)
+        elif isinstance(body, ConnectionHandler):
+            self._take_over(pending, response, body)
+        elif isinstance(body, bytes):
+            length = None if response.status in WITHOUT_LENGTH else len(body)
+            shown = b"" if request.method == "HEAD" else body
+            self._write_answer(response.status, response.headers, shown, length)
+            self._written(pending)
+        else:
+            self._write_parts(pending, response, body)
+
+    def _written(self, pending: PendingRequest) -> None:
+        """End a request behind its answer."""
+        pending.end()
+        if self._body is not None and pending.expects_continue:
+            # After a final answer, a client that sent Expect may omit its announced body.
+            self._closing = True
+        self._be_idle()
+
+    def _write_parts(
+        self, pending: PendingRequest, response: Response, parts: AsyncGenerator[bytes, None]
+    ) -> None:
+        """Begin to write an answer in parts. A client of HTTP/1.0 reads it up to the close."""
+        headers = response.headers
+        is_chunked = pending.head.version == "1.1" and all(
+            name != b"content-length" for name, _ in headers
+        )
+        if pending.request.method == "HEAD":
+            self._write_answer(response.status, headers, b"", None)
+            self._written(pending)
+            return
+        if is_chunked:
+            headers = [*headers, (b"transfer-encoding", b"chunked")]
+        self._write_answer(response.status, headers, b"", None)
+        pending.receiving = pending
+        stream = self._stream(parts, is_chunked=is_chunked)
+        work = self.loop.create_task(self._work(pending, stream, lambda _: self._written(pending)))
+        pending.work = work
+        # The server cancels these tasks at the end of its drain.
+        self.tasks.add(work)
+        work.add_done_callback(self.tasks.discard)
+        if self._client_ended:
+            # The client may have disconnected.
+            self.transport.close()
+
+    async def _stream(self, parts: AsyncGenerator[bytes, None], *, is_chunked: bool) -> None:
+        async with aclosing(parts):
+            async for part in parts:
+                await self.flow.drain()
+                if part:
+                    framed = b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part
+                    self.transport.write(framed)
+        await self.flow.drain()
+        if is_chunked:
+            self.transport.write(b"0\r\n\r\n")
+
+    def _take_over(
+        self, pending: PendingRequest, response: Response, handler: ConnectionHandler
+    ) -> None:
+        """Give the connection to a handler, behind the head of the answer.
+
+        Connections of handlers may last for days, and are many: keep no request.
+        """
+        self._write_answer(response.status, response.headers, b"", None)
+        pending.end()
+        self._exchange = None
+        self._takes_no_more = True
+        self._unset_keepalive_if_required()
+        if self._client_ended:
+            self.transport.close()
+        if self.transport.is_closing():
+            handler.lost()
+            return
+        caller = pending.request.caller
+        self._account_id = "" if caller is None else caller.account_id
+        self._handler = handler
+        handler.connection_made(_HandlerWriter(self))
+        if self._held:
+            data = b"".join(self._held)
+            self._drop_held()
+            self.flow.resume_reading()
+            self._hold(data)
+        if self._drains:
+            # The server started to drain before the handler was set.
+            self.shutdown()
+
+    def end_handler(self) -> None:
+        """Close after the data of the handler."""
+        if not self.is_dropping() and not self.transport.is_closing():
+            self._drop_rest()
+
+    def _break_off(self, pending: PendingRequest, ending: str, response: Response) -> None:
+        """End the connection in place of the answer, or within it: a fault on purpose."""
+        body = response.body
+        if ending == "truncate" and isinstance(body, bytes):
+            part = body[: len(body) // 2]
+            self._write_answer(response.status, response.headers, part, len(body) + 1)
+        pending.end()
+        self._exchange = None
+        if ending == "half_close":
+            self._drop_rest()
+            return
+        found = self.transport.get_extra_info("socket")
+        if ending == "drop" and found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        self.transport.close()
+
+    def _write_answer(self, status: int, headers: Headers, body: bytes, length: int | None) -> None:
+        """Write a head and a body. ``length``: its Content-Length, if it has one."""
+        if self._defaults is not self.server_state.default_headers:
+            self._render_defaults()
+        parts = [STATUS_LINE[status], self._common_lines]
+        for name, value in headers:
+            parts += (name, b": ", value, b"\r\n")
+        if length is not None:
+            parts.append(b"content-length: %d\r\n" % length)
+        if _CLOSE in headers:
+            self._closing = True
+        elif self._closing:
+            parts.append(b"connection: close\r\n")
+        parts += (b"\r\n", body)
+        self.transport.write(b"".join(parts))
+
+    def _render_defaults(self) -> None:
+        """Render the headers that all answers of this second share."""
+        defaults = self._defaults = self.server_state.default_headers
+        self._common_lines = b"".join([b"%b: %b\r\n" % header for header in defaults])
+
+    def _be_idle(self) -> None:
+        """Wait for the next request after a written answer."""
+        self._exchange = None
+        self.server_state.total_requests += 1
+        if self._closing:
+            self.end()
+            return
+        self._active_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._arm(self.timeout_keep_alive)
+        if self._held:
+            # Not within the answer to the request before: a long pipeline would recurse.
+            self.loop.call_soon(self._release_held)
 
     # End of the connection
 
     def _refuse(self, text: str, status: int) -> None:
-        """Answer an unreadable message and close: the next message cannot be located.
-
-        If the message already has an answer in progress, signal a disconnect to it.
-        """
+        """Answer an unreadable message and close: the next message cannot be located."""
         _bad_messages.warn(_log, "Invalid HTTP request from %s: %s", self.peer(), text)
-        if self._body is None or not self.cycle.response_started:
-            self._write_refusal(text, status)
-        if self._body is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        if self._body is None or self._pending is not None:
+            # Otherwise the message has an answer.
+            self._closing = True
+            content = text.encode()
+            self._write_answer(status, [_PLAIN], content, len(content))
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
         self._drop_rest()
-
-    def _write_refusal(self, text: str, status: int) -> None:
-        content = text.encode()
-        parts = [STATUS_LINE[status]]
-        for name, value in self.server_state.default_headers:
-            parts += (name, b": ", value, b"\r\n")
-        parts.append(
-            b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (len(content), content)
-        )
-        self.transport.write(b"".join(parts))
-
-    def origin(self, headers: Headers) -> RequestOrigin:
-        """Return the origin of a request with these headers."""
-        return self.origins.of(self.client, self.scheme or "http", headers)
-
-    def break_off(self, *, is_reset: bool, is_half: bool) -> None:
-        """End the connection before the end of the answer: by a reset, by half, or by a close."""
-        self.cycle.disconnected = True
-        if is_half:
-            self._drop_rest()
-            return
-        found = self.transport.get_extra_info("socket")
-        if is_reset and found is not None:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
-        self.transport.close()
-
-    def has_read_all(self) -> bool:
-        """Return True if the current request was read to its end."""
-        return self._body is None
-
-    def limit_dropped_bytes(self) -> None:
-        """Drop at most 64 KiB of further data, after an answer to an unauthenticated client."""
-        self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
 
     def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0
@@ -486,7 +613,8 @@ class HttpConnection(LimitedConnection):
             self.transport.close()
             return
         self._dropped_bytes = 0
-        self._unanswered = True
+        self._takes_no_more = True
+        self._unset_keepalive_if_required()
         self._body = None
         self._drop_held()
         self._head_begun.clear()

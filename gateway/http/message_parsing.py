@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 _MOST_FAST_HEADERS = 64
 _MOST_HEADERS = 256
@@ -19,7 +19,8 @@ _LENGTH_DIGITS = 19
 _MOST_LINES = 256
 _LONGEST_LINES = 1024
 
-# Headers that change how a message is read or answered, or whether. Their requests use ASGI.
+# Headers that change how a message is read or answered, or whether. Their requests take no fast
+# path.
 _UNUSUAL = frozenset(
     b"transfer-encoding expect upgrade connection content-encoding te trailer origin "
     b"sec-fetch-site".split()
@@ -59,6 +60,8 @@ _MOST_FRAMING_BYTES = 65_536
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?").fullmatch
 _SIZE_LINE, _CONTENT, _CONTENT_END, _TRAILERS = range(4)
 
+Value = TypeVar("Value")
+
 
 class BadMessage(Exception):
     """The message is ambiguous or exceeds a limit."""
@@ -68,19 +71,31 @@ class BadMessage(Exception):
         self.status = status
 
 
+class HeaderFields(NamedTuple):
+    """The header fields of a request. Requests with the same fields share them."""
+
+    raw: list[tuple[bytes, bytes]]
+    """Names in lower case, values without surrounding blanks."""
+    named: Mapping[str, str]
+    """The last value of each name."""
+    once: dict[bytes, bytes]
+    """The fields that may occur once."""
+    closes: bool
+    """True with ``Connection: close``."""
+
+
 class RequestHead(NamedTuple):
     """The head of a request."""
 
-    method: bytes
+    method: str
     target: bytes
-    """Path and query, undecoded."""
-    version: str
-    """1.0 or 1.1."""
-    headers: list[tuple[bytes, bytes]]
-    """Names in lower case, values without surrounding blanks."""
+    """Path and query, undecoded, without a fragment."""
+    fields: HeaderFields
     length: int | None
     """Length of the body in bytes; None: chunked."""
-    keep_alive: bool
+    version: str = "1.1"
+    """1.0 or 1.1."""
+    keep_alive: bool = True
 
 
 def is_authority(text: str) -> bool:
@@ -108,16 +123,6 @@ def check_lines(lines: bytes) -> None:
         raise BadMessage(CONTROL_CHARACTER)
 
 
-class CommonHeaders(NamedTuple):
-    """The headers of a common request, shared between requests."""
-
-    headers: list[tuple[bytes, bytes]]
-    named: Mapping[str, str]
-    """The last value of each name."""
-    host: bytes
-    length: int
-
-
 class RequestHeads:
     """Reads heads. Classifies each spelling of a header name once.
 
@@ -127,8 +132,8 @@ class RequestHeads:
     def __init__(self, more: frozenset[bytes] = frozenset()) -> None:
         self._needed = _NEEDED | more
         self._kinds: dict[bytes, bytes] = {}
-        self._lines: dict[bytes, CommonHeaders] = {}
-        self._asked: dict[bytes, tuple[bytes, bytes]] = {}
+        self._fields: dict[bytes, HeaderFields] = {}
+        self._lines: dict[bytes, tuple[str, bytes, str]] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
         """Return the needed headers, from the lines between request line and empty line.
@@ -168,73 +173,42 @@ class RequestHeads:
         Raises BadMessage. Upgrade is ignored, as RFC 9110 7.8 allows: the body belongs to the
         message, and only a face may take over the connection behind it.
         """
-        check_lines(head)
         line, _, rest = head.partition(b"\r\n")
-        headers, once = self._headers(rest)
-        method, target, version = _request_line(line)
-        host = once.get(b"host")
-        if host is None:
-            if version == "1.1":
-                raise BadMessage("The request has no header Host.")
-        elif _HOST(host) is None:
-            raise BadMessage("The header Host names no host.")
+        # Clients repeat their request lines and headers, so each spelling is parsed once.
+        fields = self._fields.get(rest) or self._parse_fields(rest)
+        method, target, version = self._lines.get(line) or self._parse_line(line)
+        host = fields.once.get(b"host")
+        if host is None and version == "1.1":
+            raise BadMessage("The request has no header Host.")
         if not target.startswith(b"/"):
             target = _path_of(target, host)
+        length = _length(fields.once, version)
+        is_kept = version == "1.1" and not fields.closes
+        return RequestHead(method, target, fields, length, version, is_kept)
+
+    def _parse_line(self, line: bytes) -> tuple[str, bytes, str]:
+        check_lines(line)
+        found = _request_line(line)
+        if len(line) <= _LONGEST_LINES:
+            _keep(self._lines, _MOST_LINES, line, found)
+        return found
+
+    def _parse_fields(self, text: bytes) -> HeaderFields:
+        check_lines(text)
+        raw, once = self._headers(text)
+        if b"host" in once and _HOST(once[b"host"]) is None:
+            raise BadMessage("The header Host names no host.")
         connection = {
             word.strip().lower()
-            for name, value in headers
+            for name, value in raw
             if name == b"connection"
             for word in value.split(b",")
         }
-        keep_alive = version == "1.1" and b"close" not in connection
-        return RequestHead(method, target, version, headers, _length(once, version), keep_alive)
-
-    def common(self, head: bytes) -> tuple[bytes, bytes, CommonHeaders] | None:
-        """Return method, target and headers of an inline request; None: unusual or refused.
-
-        Clients repeat their headers, so each spelling is parsed once.
-        """
-        line, _, rest = head.partition(b"\r\n")
-        lines = self._lines.get(rest)
-        if lines is None:
-            lines = self._common_lines(head)
-            if lines is None:
-                return None
-            if len(rest) <= _LONGEST_LINES:
-                if len(self._lines) >= _MOST_LINES:
-                    self._lines.clear()
-                self._lines[rest] = lines
-        asked = self._asked.get(line) or self._common_line(line)
-        return None if asked is None else (*asked, lines)
-
-    def _common_line(self, line: bytes) -> tuple[bytes, bytes] | None:
-        """Return method and target. Clients repeat request lines, so they are cached, too."""
-        try:
-            method, target, version = _request_line(line)
-        except BadMessage:
-            return None
-        # uvicorn removes a fragment from the path, so ASGI handles this rare case.
-        if version != "1.1" or not target.startswith(b"/") or b"#" in target:
-            return None
-        if len(line) <= _LONGEST_LINES:
-            if len(self._asked) >= _MOST_LINES:
-                self._asked.clear()
-            self._asked[line] = method, target
-        return method, target
-
-    def _common_lines(self, head: bytes) -> CommonHeaders | None:
-        try:
-            found = self.parse(head)
-        except BadMessage:
-            return None
-        for name, value in found.headers:
-            if name in _UNUSUAL and (name != b"connection" or value.lower() != b"keep-alive"):
-                return None
-        named = {name.decode("latin-1"): v.decode("latin-1") for name, v in found.headers}
-        host = dict(found.headers).get(b"host")
-        if host is None or found.length is None:
-            return None
-        return CommonHeaders(found.headers, named, host, found.length)
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+        fields = HeaderFields(raw, named, once, b"close" in connection)
+        if len(text) <= _LONGEST_LINES:
+            _keep(self._fields, _MOST_LINES, text, fields)
+        return fields
 
     def _headers(self, text: bytes) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
         """Return all headers, and those that may occur once."""
@@ -265,14 +239,18 @@ class RequestHeads:
         else:
             kind = _STRANGE if lower in _UNUSUAL or _TOKEN(name) is None else _OTHER
         if len(name) <= _LONGEST_NAME:
-            if len(self._kinds) >= _MOST_NAMES:
-                # Made-up names must not displace common names for good.
-                self._kinds.clear()
-            self._kinds[name] = kind
+            _keep(self._kinds, _MOST_NAMES, name, kind)
         return kind
 
 
-def _request_line(line: bytes) -> tuple[bytes, bytes, str]:
+def _keep(cache: dict[bytes, Value], most: int, key: bytes, value: Value) -> None:
+    """Keep a value. A full cache is cleared: made-up keys must not displace common ones."""
+    if len(cache) >= most:
+        cache.clear()
+    cache[key] = value
+
+
+def _request_line(line: bytes) -> tuple[str, bytes, str]:
     parts = line.split(b" ")
     if len(parts) != 3:
         raise BadMessage("The first line is not a method, a target and a version.")
@@ -283,7 +261,7 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, str]:
         raise BadMessage("The version is not HTTP/1.1 or HTTP/1.0.")
     if _PATH(target) is None and _ABSOLUTE(target) is None:
         raise BadMessage("The target is not a path.")
-    return method, target, version[-3:].decode()
+    return method.decode(), target.partition(b"#")[0], version[-3:].decode()
 
 
 def _path_of(target: bytes, host: bytes | None) -> bytes:

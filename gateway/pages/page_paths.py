@@ -3,8 +3,10 @@ the gateway as for the rules of a proxy in front."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queuegate.gateway.faces.interface import Request
 
 PROBES = ("/livez", "/readyz", "/metrics")
 """Paths for monitoring."""
@@ -13,34 +15,32 @@ _DOCUMENTATION = "/docs"
 ADMIN_DOCUMENT = "/_admin/openapi.json"
 _CONSOLE = "/console"
 _PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION, _CONSOLE, ADMIN_DOCUMENT)
-_RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
 _PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/", f"{_CONSOLE}/")
-_RAW_PUBLIC_PREFIXES = tuple(prefix.encode() for prefix in _PUBLIC_PREFIXES)
 SWAP_IN_PREFIXES = ("/_localstack/", "/_aws/", "/moto-api/")
 """Paths of pages of the servers that a gateway can replace."""
-SWAP_IN_PAGES = {"elasticmq": (b"/health",)}
+SWAP_IN_PAGES = {"elasticmq": ("/health",)}
 """Single paths by the server that has them."""
 EVENTS = "/_admin/events"
 PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 
-def is_page(scope: MutableMapping[str, Any]) -> bool:
+def is_page(request: Request) -> bool:
     """Return True if a path without a prefix of ``PREFIXES`` is a page, as ``/`` is in a browser.
     AWS clients also request ``/``, but name an action or send credentials, and accept no HTML."""
-    if scope["raw_path"] in _RAW_PAGES:
+    if request.raw_path in _PAGES:
         return True
-    if scope["raw_path"] != b"/" or scope["query_string"] or scope["method"] not in ("GET", "HEAD"):
+    if request.raw_path != "/" or request.query or request.method not in ("GET", "HEAD"):
         return False
-    headers = dict(scope["headers"])
-    return b"authorization" not in headers and b"text/html" in headers.get(b"accept", b"")
+    headers = request.headers
+    return "authorization" not in headers and "text/html" in headers.get("accept", "")
 
 
-def is_public(raw_path: bytes) -> bool:
+def is_public(raw_path: str) -> bool:
     """Return True if a page needs no credentials, even where signatures are verified: probes,
     metrics, certificates, documentation, files of the console, and the front page. They show no
     data of an account."""
-    return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_RAW_PUBLIC_PREFIXES)
+    return raw_path in (*_PAGES, "/") or raw_path.startswith(_PUBLIC_PREFIXES)
 
 
 def probe_label(path: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -61,6 +62,11 @@ class Connection:
 
     def close(self) -> None:
         """Close at once, as a client that goes away."""
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Close with a reset, as a client that was killed with unread data."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def end_sending(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import httpx
 import pytest
 from msgspec import Struct
 
@@ -104,7 +105,7 @@ class Parts(Face):
     async def answer(self, request: Request) -> Response:
         return Response(200, [(b"content-type", b"text/event-stream")], self._parts(request.body))
 
-    async def _parts(self, body: bytes) -> AsyncIterator[bytes]:
+    async def _parts(self, body: bytes) -> AsyncGenerator[bytes, None]:
         try:
             yield b"begin " + body
             for gate in self.gates:
@@ -347,7 +348,8 @@ async def test_a_face_says_how_much_it_takes() -> None:
         found = await _ask(url, "POST", "/parts", b"x" * 11)
         assert (found.status, found.body) == (413, b"RequestTooLarge")
         house.series.traffic = Traffic(most_bytes=9)
-        found = await ask(url, "POST", "/parts", {"TE": "trailers"}, b"x" * 10)
+        chunked = {"Transfer-Encoding": "chunked"}
+        found = await ask(url, "POST", "/parts", chunked, b"a\r\n%b\r\n0\r\n\r\n" % (b"x" * 10))
         assert (found.status, found.body) == (413, b"Unavailable")
     assert house.series.requests["POST", "/parts", "", 413] == 2
     assert house.series.traffic.held_bytes == 0
@@ -441,3 +443,46 @@ async def test_a_page_of_another_site_is_given_nothing() -> None:
             connection.send(request_bytes("GET", "/taken", named))
             assert (await asyncio.to_thread(connection.answer)).status == 403
     assert not house.takers.echoes
+
+
+async def test_a_taker_whose_client_left_before_the_answer_is_told() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            # Faces are opened by their first request.
+            await asyncio.to_thread(_take, connection)
+        house.takers.gate.clear()
+        with Connection(url) as connection:
+            connection.send(request_bytes("GET", "/taken", {"Host": connection.host}))
+            await until_so(lambda: len(house.takers.echoes) == 2)
+            connection.reset()
+        await until_so(lambda: not house.connections)
+        house.takers.gate.set()
+        await until_so(lambda: house.takers.echoes[1].heard == ["lost"])
+    assert house.series.active_requests == house.series.traffic.held_bytes == 0
+
+
+async def test_another_asgi_server_can_serve_it() -> None:
+    house = House()
+    transport = httpx.ASGITransport(cast(Any, house.app), raise_app_exceptions=False)
+    headers = {"Authorization": "any"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:1") as client:
+        written = await client.put("/made/up/a%20b", content=b'{"pages": 3}', headers=headers)
+        assert (written.status_code, written.json()) == (201, {"title": "a b", "pages": 3})
+        read = await client.get("/made/up/x", headers=headers)
+        assert int(read.headers["content-length"]) == len(read.content)
+        assert (await client.options("/made/up/x", headers=headers)).status_code == 204
+        assert (await client.head("/parts")).content == b""
+        assert (await client.post("/parts", content=b"x" * 11)).status_code == 413
+        stranger = await client.get("/made/up/x", headers={"Host": "elsewhere.example"})
+        assert (stranger.status_code, stranger.json()["code"]) == (418, 418)
+        page = {"Origin": "https://elsewhere.example"}
+        assert (await client.get("/made/up/x", headers=page)).status_code == 418
+        assert house.parts is not None
+        for gate in house.parts.gates:
+            gate.set()
+        assert (await client.post("/parts", content=b"body")).content == b"begin body part part"
+        assert (await client.get("/taken")).status_code == 500
+    assert house.takers.echoes[0].heard == ["lost"]
+    assert house.series.requests["PUT", "/made/up/{title}", "", 201] == 1
+    assert house.series.active_requests == house.series.traffic.held_bytes == 0

@@ -9,22 +9,17 @@ import re
 import resource
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.authentication import Authenticator
-from queuegate.gateway.http.fast_path import FastPath, protocol_class
+from queuegate.gateway.faces.interface import Request, Response
 from queuegate.gateway.operations.telemetry.series import Series
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Closed, Connection, fetch, request_bytes
+from tests.faces.front_doors import OneAnswer, limited
 from tests.faces.servers import Server
 from tests.waiting import until, until_so
 
@@ -221,33 +216,15 @@ def test_a_process_without_file_descriptors_says_so() -> None:
 # Answers that nobody reads, on the protocol class alone and its own clock
 
 
-async def _large(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+class _Large(OneAnswer):
     """Answers more than the system's buffers take."""
-    body = b"x" * 20_000_000
-    headers = [(b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+
+    async def answer(self, _: Request) -> Response:
+        return Response(200, [], b"x" * 20_000_000)
 
 
-@contextlib.asynccontextmanager
-async def _listening(seconds: float, series: Series, least_rate: int = 16_384) -> Any:
-    engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}), quotas=None)
-    authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
-    admission = Admission(listens_on=["127.0.0.1"])
-    aws = AwsFace(cast(Any, engine), authenticator, {})
-    base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
-    limits = {"unread_seconds": seconds, "least_rate": least_rate}
-    protocol = type("Limited", (base,), limits)
-    config = uvicorn.Config(cast(Any, _large), ws="none", lifespan="off", log_config=None)
-    config.load()
-    state = ServerState()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
-    try:
-        yield await asyncio.open_connection(*server.sockets[0].getsockname())
-    finally:
-        server.close()
-        await server.wait_closed()
+def _listening(seconds: float, series: Series, least_rate: int = 16_384) -> Any:
+    return limited(_Large(), series, set(), unread_seconds=seconds, least_rate=least_rate)
 
 
 async def test_an_answer_that_nobody_reads_is_given_up() -> None:

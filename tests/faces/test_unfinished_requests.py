@@ -6,68 +6,47 @@ The limit is a minute in earnest; here it is short, and what is waited for is th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.authentication import Authenticator
-from queuegate.gateway.http.fast_path import FastPath, protocol_class
+from queuegate.gateway.faces.interface import Request, Response
 from queuegate.gateway.operations.telemetry.series import Series
+from tests.faces.front_doors import OneAnswer, limited
 from tests.waiting import until_so
 
 PATIENCE_SECONDS = 30.0
 HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
 
 
-async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[..., Any]) -> None:
-    """Reads the body, waits for the gate where the path says so, and answers."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        if not message["more_body"]:
-            break
-    if scope["path"] == "/wait":
-        await scope["state"]["gate"].wait()
-    headers = [(b"content-length", b"2")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"ok"})
+class _Gated(OneAnswer):
+    """Waits for the gate where the path says so, and answers."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def answer(self, request: Request) -> Response:
+        if request.path == "/wait":
+            await self.gate.wait()
+        return Response(200, [], b"ok")
 
 
 class _Listening:
     """A server with this limit, and one client."""
 
     def __init__(self, seconds: float, **limits: float) -> None:
-        engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}), quotas=None)
-        authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
-        admission = Admission(listens_on=["127.0.0.1"])
-        aws = AwsFace(cast(Any, engine), authenticator, {})
-        base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
-        self.protocol = type("Limited", (base,), {"reading_seconds": seconds} | limits)
-        self.gate = asyncio.Event()
-        self.state = ServerState()
+        face = _Gated()
+        self.gate = face.gate
+        self.connections: set[Any] = set()
+        limits["reading_seconds"] = seconds
+        self._client = limited(face, Series(), self.connections, **limits)
 
     async def __aenter__(self) -> _Listening:
-        config = uvicorn.Config(cast(Any, _app), ws="none", lifespan="off", log_config=None)
-        config.load()
-        loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(
-            lambda: self.protocol(config, self.state, {"gate": self.gate}), "127.0.0.1", 0
-        )
-        address = self.server.sockets[0].getsockname()
-        self.reader, self.writer = await asyncio.open_connection(*address)
+        self.reader, self.writer = await self._client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.writer.close()
-        self.server.close()
-        await self.server.wait_closed()
+        await self._client.__aexit__(None, None, None)
 
     async def read(self) -> bytes:
         """One answer's last bytes."""
@@ -94,7 +73,7 @@ async def test_a_request_that_does_not_end_is_not_waited_for(kind: str) -> None:
     async with _Listening(0.05) as listening:
         listening.writer.write(UNFINISHED[kind])
         assert await listening.ends()
-        assert not listening.state.connections
+        assert not listening.connections
 
 
 @pytest.mark.parametrize("kind", [kind for kind in UNFINISHED if kind != "nothing"])

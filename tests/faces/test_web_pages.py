@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.http.admission import Admission
 from tests.faces.clients import Sqs, authorization, read_xml
 from tests.faces.connections import Answer, Connection, request_bytes
@@ -148,14 +149,13 @@ def test_the_base_url_is_ours() -> None:
     """Its host behind a proxy that keeps it, its origin behind one that does not."""
     admission = Admission(listens_on=["127.0.0.1"], base_url="https://base.example:8443")
     for host, origin, is_let_in in (
-        (b"base.example:8443", b"https://base.example:8443", True),
-        (b"127.0.0.1:9324", b"https://base.example:8443", True),
-        (b"127.0.0.1:9324", b"https://other.example:8443", False),
-        (b"other.example", b"https://base.example:8443", False),
+        ("base.example:8443", "https://base.example:8443", True),
+        ("127.0.0.1:9324", "https://base.example:8443", True),
+        ("127.0.0.1:9324", "https://other.example:8443", False),
+        ("other.example", "https://base.example:8443", False),
     ):
-        headers = [(b"host", host), (b"origin", origin)]
-        scope = {"method": "GET", "raw_path": b"/", "query_string": b"", "headers": headers}
-        assert (admission.judge(scope).reason == "") == is_let_in
+        request = Request("GET", "/", b"", {"host": host, "origin": origin}, b"", "", "", "1")
+        assert (admission.judge(request).reason == "") == is_let_in
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,8 @@ def test_the_base_url_is_ours() -> None:
 def test_every_address_is_one_of_loopback_or_any_host_is_ours(
     listens_on: list[str], is_let_in: bool
 ) -> None:
-    headers = [(b"host", b"other.example")]
-    scope = {"method": "GET", "raw_path": b"/", "query_string": b"", "headers": headers}
-    assert (Admission(listens_on=listens_on).judge(scope).reason == "") == is_let_in
+    request = Request("GET", "/", b"", {"host": "other.example"}, b"", "", "", "1")
+    assert (Admission(listens_on=listens_on).judge(request).reason == "") == is_let_in
 
 
 OF_THE_SDK = (

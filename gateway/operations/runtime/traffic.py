@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from heapq import nlargest
 
@@ -132,7 +132,7 @@ class Traffic:
         shown["unverified"] = sum(self._held_by.values()) - sum(shares.values())
         return shown
 
-    async def held(self, parts: list[bytes], account_id: str) -> AsyncIterator[bytes]:
+    async def held(self, parts: list[bytes], account_id: str) -> AsyncGenerator[bytes, None]:
         """Yield the parts of an answer of the account. Each counts until it is written, and is
         forgotten then."""
         left = sum(map(len, parts))
