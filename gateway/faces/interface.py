@@ -249,14 +249,16 @@ class Work(Protocol):
 class Face(Protocol):
     """An API. Decides limits by the head of a request, and answers after its body."""
 
-    def most_bytes(self, request: Request) -> int | None:
+    def most_bytes(self, _request: Request) -> int | None:
         """Return the maximum body length by the head. None: the limit of the gateway."""
+        return None
 
-    def may_wait(self, request: Request) -> bool:
+    def may_wait(self, _request: Request) -> bool:
         """Return True if the answer may wait for an event, as a long poll does.
 
         The server then cancels the work when the client disconnects.
         """
+        return False
 
     def claimed(self, _request: Request) -> str | None:
         """Return the account that a head claims, before authentication. Empty: none.
@@ -280,7 +282,8 @@ class Face(Protocol):
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """Return the refusal of a request whose body was not read to its end.
 
-        The body is too large, its buffer is full, or the origin of the request is not allowed.
+        The body is too large, its buffer is full, or the origin of the request is not allowed. The
+        server closes the connection after the first two.
         """
 
 

@@ -24,20 +24,13 @@ class SwitchedOff(Face):
         """Return the limit of all faces, so that no client is cut off."""
         return LIMITS.request_bytes
 
-    def may_wait(self, _: Request) -> bool:
-        """Return False."""
-        return False
-
     async def answer(self, request: Request) -> Response:
         """Return 404, for AWS clients in a form that they show."""
         return self._refused(request)
 
     def turned_away(self, request: Request, _: Rejected | Unavailable) -> Response:
         """Return the same 404, whatever the refusal."""
-        response = self._refused(request)
-        # The rest of the body is discarded, so the connection cannot be reused.
-        response.headers.append((b"connection", b"close"))
-        return response
+        return self._refused(request)
 
     def _refused(self, request: Request) -> Response:
         if _is_of_aws(request):

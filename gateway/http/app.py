@@ -7,6 +7,7 @@ deletes and publishes do not come here: ``fast_path.py`` answers them.
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -287,6 +288,7 @@ class PendingRequest:
         "_content",
         "_is_delayed",
         "_is_ended",
+        "_is_last",
         "_is_stranger",
         "_most",
         "_reading",
@@ -316,7 +318,7 @@ class PendingRequest:
         self._verdict = verdict
         self._most = app.max_body_bytes
         self._content = bytearray()
-        self._is_stranger = self._is_delayed = self._is_ended = False
+        self._is_stranger = self._is_delayed = self._is_ended = self._is_last = False
         self.response = Response(204, [], b"") if verdict.is_preflight else None
         """The answer to count; before ``complete`` only one that needs no face."""
         self.work: Work | None = None
@@ -391,6 +393,8 @@ class PendingRequest:
 
     def _turn_away(self, refusal: Rejected | Unavailable) -> bool:
         self.request.refusal = refusal
+        # The rest of the body is dropped, so the connection cannot be used again.
+        self._is_last = isinstance(refusal, RequestTooLarge | Unavailable)
         self.response = self.face.turned_away(self.request, refusal)
         return True
 
@@ -412,7 +416,7 @@ class PendingRequest:
         request, body = self.request, response.body
         self.response = response
         response.headers += self._verdict.headers or ()
-        if request.is_cut:
+        if request.is_cut or self._is_last:
             response.headers.append((b"connection", b"close"))
         if isinstance(body, bytes) and self._app.series.on_answer is not None:
             self._app.series.on_answer(request.caller, len(body))

@@ -7,6 +7,7 @@ Pages below /_admin are declared as endpoints (``admin_openapi``).
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -287,8 +288,6 @@ class PageFace(Face):
         status = 403
         if isinstance(refusal, RequestTooLarge | Unavailable):
             status = 413 if isinstance(refusal, RequestTooLarge) else 503
-            # The rest of the body is dropped, so the connection cannot be reused.
-            headers.append((b"connection", b"close"))
         return FaceResponse(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
 
 

@@ -47,12 +47,6 @@ async def listening(
 class OneAnswer(Face):
     """A face on all paths, which refuses nothing."""
 
-    def most_bytes(self, _: Request) -> int | None:
-        return None
-
-    def may_wait(self, _: Request) -> bool:
-        return False
-
     @abstractmethod
     async def answer(self, request: Request) -> Response: ...
 

@@ -99,9 +99,6 @@ class Parts(Face):
     def most_bytes(self, _: Request) -> int:
         return 10
 
-    def may_wait(self, _: Request) -> bool:
-        return False
-
     async def answer(self, request: Request) -> Response:
         return Response(200, [(b"content-type", b"text/event-stream")], self._parts(request.body))
 
@@ -163,9 +160,6 @@ class Takers(Face):
 
     def most_bytes(self, _: Request) -> int:
         return 10
-
-    def may_wait(self, _: Request) -> bool:
-        return False
 
     async def answer(self, _: Request) -> Response:
         self.echoes.append(Echo())

@@ -7,6 +7,7 @@ find them (``authorization``). The face checks all other rights before an action
 """
 
 
+
 from __future__ import annotations
 
 import logging
@@ -276,14 +277,10 @@ class AwsFace(Face):
             detected = Detected("scheduler", "rest", None)
         if isinstance(refusal, Unavailable):
             words = aws_refusals.what_to_say(detected.service, refusal)
-            response = _error(request, detected, *words)
-        elif isinstance(refusal, RequestTooLarge):
-            response = _unread(request) or _too_large(request, detected, refusal)
-        else:
-            return refuse(request, detected, refusal)
-        # The rest of the body is dropped, so the connection cannot be used again.
-        response.headers.append((b"connection", b"close"))
-        return response
+            return _error(request, detected, *words)
+        if isinstance(refusal, RequestTooLarge):
+            return _unread(request) or _too_large(request, detected, refusal)
+        return refuse(request, detected, refusal)
 
     async def _answer(self, request: Request, detected: Detected) -> Response:
         is_json = detected.wire == "json"

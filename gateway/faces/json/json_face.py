@@ -4,6 +4,7 @@ A face consists of endpoints, the prefix of their paths, and a configuration.
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -114,9 +115,6 @@ class JsonFace(Face):
                     msgspec.json.Decoder(kind)
         self._encoder = msgspec.json.Encoder()
 
-    def most_bytes(self, request: Request) -> int | None:
-        """Return None: endpoints without messages refuse long bodies after authentication."""
-
     def claimed(self, request: Request) -> str | None:
         """Return the account of the credentials in the head. Empty: the endpoint is public."""
         endpoint = endpoint_for(request.method, self._found(request))
@@ -199,9 +197,6 @@ class JsonFace(Face):
             response = self._unavailable(refusal)
         else:
             response = self._rejected(refusal, found)
-        if isinstance(refusal, storage_errors.RequestTooLarge | storage_errors.Unavailable):
-            # The rest of the body is discarded, so the connection cannot be reused.
-            response.headers.append((b"connection", b"close"))
         return self._signed(response, request, found)
 
     def _signed(
