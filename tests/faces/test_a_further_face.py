@@ -480,3 +480,21 @@ async def test_another_asgi_server_can_serve_it() -> None:
     assert house.takers.echoes[0].heard == ["lost"]
     assert house.series.requests["PUT", "/made/up/{title}", "", 201] == 1
     assert house.series.active_requests == house.series.traffic.held_bytes == 0
+
+
+async def test_parts_for_http_1_0_end_with_the_connection() -> None:
+    """Such clients know neither chunks nor interim answers."""
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            headers = {"Host": connection.host, "Expect": "100-continue", "Content-Length": "4"}
+            connection.send(request_bytes("POST", "/parts", headers, version="1.0"))
+            await until_so(lambda: house.parts is not None)
+            connection.send(b"body")
+            for gate in house.parts.gates if house.parts else ():
+                gate.set()
+            whole = await asyncio.to_thread(connection.rest)
+    head, _, body = whole.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"chunked" not in head
+    assert body == b"begin body part part"
