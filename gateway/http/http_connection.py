@@ -66,42 +66,11 @@ Found = TypeVar("Found")
 _bad_messages = RateLimitedLogger(10.0)
 
 
-class _HandlerWriter:
-    """The connection of a handler (``gateway.faces.interface.ConnectionWriter``)."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: HttpConnection) -> None:
-        self._connection = connection
-
-    def write(self, data: bytes) -> None:
-        if not self._connection.is_dropping():
-            self._connection.transport.write(data)
-
-    def unsent_bytes(self) -> int:
-        return self._connection.transport.get_write_buffer_size()
-
-    def pause_reading(self) -> None:
-        self._connection.flow.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._connection.flow.resume_reading()
-
-    def hang_up_after(self, seconds: int) -> None:
-        option = getattr(socket, "TCP_USER_TIMEOUT", None)
-        if option is not None:
-            found = self._connection.transport.get_extra_info("socket")
-            found.setsockopt(socket.IPPROTO_TCP, option, seconds * 1000)
-
-    def end(self) -> None:
-        self._connection.end_handler()
-
-    def abort(self) -> None:
-        self._connection.transport.abort()
-
-
 class HttpConnection(LimitedConnection):
-    """An HTTP connection. All connections of a process share ``faces`` and ``heads``."""
+    """An HTTP connection, and the ``ConnectionWriter`` of its handler.
+
+    All connections of a process share ``faces`` and ``heads``.
+    """
 
     faces: App
     heads: RequestHeads
@@ -510,7 +479,7 @@ class HttpConnection(LimitedConnection):
         caller = pending.request.caller
         self._account_id = "" if caller is None else caller.account_id
         self._handler = handler
-        handler.connection_made(_HandlerWriter(self))
+        handler.connection_made(self)
         if self._held:
             data = b"".join(self._held)
             self._drop_held()
@@ -520,10 +489,33 @@ class HttpConnection(LimitedConnection):
             # The server started to drain before the handler was set.
             self.shutdown()
 
-    def end_handler(self) -> None:
-        """Close after the data of the handler."""
-        if not self.is_dropping() and not self.transport.is_closing():
-            self._drop_rest()
+    def write(self, data: bytes) -> None:
+        """Write data of the handler."""
+        if not self.is_dropping():
+            self.transport.write(data)
+
+    def unsent_bytes(self) -> int:
+        """Return the size of the write buffer."""
+        return self.transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Stop reading from the client."""
+        self.flow.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read from the client again."""
+        self.flow.resume_reading()
+
+    def hang_up_after(self, seconds: int) -> None:
+        """Close the connection if the peer acknowledges nothing for so long, where Linux can."""
+        option = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if option is not None:
+            found = self.transport.get_extra_info("socket")
+            found.setsockopt(socket.IPPROTO_TCP, option, seconds * 1000)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.transport.abort()
 
     def _break_off(self, pending: PendingRequest, ending: str, response: Response) -> None:
         """End the connection in place of the answer, or within it: a fault on purpose."""
@@ -598,7 +590,8 @@ class HttpConnection(LimitedConnection):
         """Close after the last answer, once the client can have read it."""
         if self.is_dropping() or self.transport.is_closing():
             return
-        if self._body is None and not self._held and not self._head_begun:
+        is_read = self._body is None and not self._held and not self._head_begun
+        if is_read and self._handler is None:
             self.transport.close()
         else:
             self._drop_rest()
