@@ -8,13 +8,20 @@
 Any other exception is a bug and becomes a 500 without detail.
 """
 
+
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from enum import Enum, auto
+from collections.abc import Collection
+from collections.abc import Mapping
+from enum import Enum
+from enum import auto
 from inspect import get_annotations
-from typing import ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
+from typing import ClassVar
+from typing import Literal
+from typing import NamedTuple
+from typing import Protocol
+from typing import dataclass_transform
 
 
 class Unavailable(Exception):
@@ -387,7 +394,12 @@ class IncompleteSignature(Rejected, kind=Kind.MALFORMED):
 
 
 class RequestTooLarge(Rejected, kind=Kind.TOO_LARGE):
-    """The request's body exceeds the gateway's limit."""
+    """The request's body exceeds a limit: a number of bytes, or one that a text explains."""
+
+    def __init__(self, limit: int | str) -> None:
+        if isinstance(limit, int):
+            limit = f"The request body is larger than the {limit} bytes that this endpoint takes."
+        super().__init__(limit)
 
 
 class NotFound(Rejected, kind=Kind.ABSENT):

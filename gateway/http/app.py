@@ -8,6 +8,7 @@ deletes and publishes do not come here: ``fast_path.py`` answers them.
 
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -356,7 +357,8 @@ class PendingRequest:
         most = self.face.most_bytes(self.request)
         if most is not None:
             self._most = min(self._most, most)
-        return (self.head.length or 0) > self._most and self._turn_away(self._too_large())
+        is_too_large = (self.head.length or 0) > self._most
+        return is_too_large and self._turn_away(RequestTooLarge(self._most))
 
     def check_account(self) -> bool:
         """Count the body for the account that the head claims.
@@ -382,7 +384,7 @@ class PendingRequest:
             refusal = Unavailable("Too many bytes of requests and answers are under way.")
             return self._turn_away(refusal)
         if self._reading.size_bytes > self._most:
-            return self._turn_away(self._too_large())
+            return self._turn_away(RequestTooLarge(self._most))
         if self._is_stranger and not is_last and self._reading.size_bytes > _MOST_OF_STRANGERS:
             form = bytes(self._content[:_MOST_OF_STRANGERS])
             self.request.body, self.request.is_cut = form.rpartition(b"&")[0], True
@@ -397,11 +399,6 @@ class PendingRequest:
         self._is_last = isinstance(refusal, RequestTooLarge | Unavailable)
         self.response = self.face.turned_away(self.request, refusal)
         return True
-
-    def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(
-            f"The request body is larger than the {self._most} bytes that this endpoint takes."
-        )
 
     def hold(self, response: Response) -> float:
         """Return the seconds by which to delay the answer to a wrong signature."""

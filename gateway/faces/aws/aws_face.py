@@ -8,6 +8,7 @@ find them (``authorization``). The face checks all other rights before an action
 
 
 
+
 from __future__ import annotations
 
 import logging
@@ -307,7 +308,7 @@ class AwsFace(Face):
         ):
             raise _unknown_action(detected)
         if is_json:
-            content_type = f"application/x-amz-json-{service.json_version or '1.0'}"
+            content_type = "application/x-amz-json-1.0"
             await run_in_steps(json_wire.count_values(request.body))
             decode = partial(json_wire.decode, action.input, request.body, is_counted=True)
         else:
@@ -432,9 +433,7 @@ def is_link_of_sns(request: Request) -> bool:
 def _check_length(request: Request, action: str | None) -> None:
     most = most_bytes(action)
     if len(request.body) > most:
-        raise RequestTooLarge(
-            f"The request body is larger than the {most} bytes that this endpoint takes."
-        )
+        raise RequestTooLarge(most)
 
 
 def _refused(request: Request, detected: Detected, refusal: Rejected) -> Response:

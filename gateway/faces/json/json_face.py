@@ -5,6 +5,7 @@ A face consists of endpoints, the prefix of their paths, and a configuration.
 
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -406,6 +407,4 @@ class _InlineCall:
 def _check_length(endpoint: Endpoint, body: bytes) -> None:
     most = LIMITS.request_bytes
     if len(body) > most and not endpoint.carries_messages:
-        raise storage_errors.RequestTooLarge(
-            f"The request body is larger than the {most} bytes that this endpoint takes."
-        )
+        raise storage_errors.RequestTooLarge(most)
