@@ -175,14 +175,12 @@ SCHEDULER_ERRORS: Final[Mapping[str, AwsError]] = {
 STS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _FRAMEWORK + _STS_ONLY}
 
 
-def json_error(
-    error: AwsError, message: str, json_version: str = "1.0"
-) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+def json_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return status, headers (all but the request id) and body of a refusal on the JSON wire.
     `x-amzn-query-error` is always present: AWS sends it unasked, and boto3 takes its error code
     from it."""
     headers = [
-        (b"content-type", f"application/x-amz-json-{json_version}".encode()),
+        (b"content-type", b"application/x-amz-json-1.0"),
         (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),
     ]
     return error.status, headers, orjson.dumps({"__type": error.json_type, "message": message})

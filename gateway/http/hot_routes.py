@@ -1,6 +1,7 @@
 """Actions of the fast path: their routes, their queue or topic, and their exchanges."""
 
 
+
 from __future__ import annotations
 
 import logging
@@ -133,19 +134,14 @@ class Route:
 
 
 def _json(service: ServiceModel) -> WireFormat:
-    version = service.json_version or "1.0"
-
-    def refuse(error: AwsError, text: str, _: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        return aws_errors.json_error(error, text, version)
-
     return WireFormat(
         service,
         False,
-        f"application/x-amz-json-{version}".encode(),
+        b"application/x-amz-json-1.0",
         lambda action, body: json_wire.decode(action.input, body),
         lambda action, members, _: json_wire.encode(action.output, members),
         lambda action, members, _: json_wire.encode_in_steps(action.output, members),
-        refuse,
+        lambda error, text, _: aws_errors.json_error(error, text),
     )
 
 
