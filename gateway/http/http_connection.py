@@ -140,10 +140,10 @@ class HttpConnection(LimitedConnection):
     def shutdown(self) -> None:
         """Finish the request in flight, then close: the server drains."""
         self._drains = True
+        self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
         if self.is_dropping():
             self.transport.close()
         elif self._handler is not None:
-            self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
             self._handler.shutdown()
         elif self._exchange is not None or self._pending is not None:
             self._closing = True
