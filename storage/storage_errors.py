@@ -8,20 +8,13 @@
 Any other exception is a bug and becomes a 500 without detail.
 """
 
-
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from collections.abc import Mapping
-from enum import Enum
-from enum import auto
+from collections.abc import Collection, Mapping
+from enum import Enum, auto
 from inspect import get_annotations
-from typing import ClassVar
-from typing import Literal
-from typing import NamedTuple
-from typing import Protocol
-from typing import dataclass_transform
+from typing import ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
 
 
 class Unavailable(Exception):

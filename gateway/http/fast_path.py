@@ -7,37 +7,31 @@ chunked bodies, pipelining, headers that change how a message is read or whether
 admitted. Measured in tests/bench/README.md.
 """
 
-
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.aws.aws_face import Members
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
 from queuegate.gateway.faces.interface import CallerAuthenticator
 from queuegate.gateway.http import hot_routes
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import ABANDONED
-from queuegate.gateway.http.app import App
-from queuegate.gateway.http.app import Auditor
-from queuegate.gateway.http.app import PendingRequest
-from queuegate.gateway.http.app import log_access
-from queuegate.gateway.http.hot_routes import Exchange
-from queuegate.gateway.http.hot_routes import HotRequest
-from queuegate.gateway.http.hot_routes import Route
+from queuegate.gateway.http.app import ABANDONED, App, Auditor, PendingRequest, log_access
+from queuegate.gateway.http.hot_routes import Exchange, HotRequest, Route
 from queuegate.gateway.http.http_connection import HttpConnection
 from queuegate.gateway.http.message_parsing import RequestHeads
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
-from time import perf_counter
-from typing import Any
-from typing import TYPE_CHECKING
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 if TYPE_CHECKING:
     from contextvars import Context
+
     from queuegate.gateway.tracing.spans import Tracing
 
 

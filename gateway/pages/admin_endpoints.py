@@ -6,7 +6,7 @@ They show the caller's account unless the request names another one. ``OPEN_TAGS
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl
@@ -159,7 +159,7 @@ def decode(body: bytes, kind: Any) -> Any:
 def _written(answer: Answer[Any]) -> Response:
     content = answer.content
     headers = {"content-type": "application/json", **(answer.headers or {})}
-    if not isinstance(content, AsyncIterator):
+    if not isinstance(content, AsyncGenerator):
         # The last line break is for terminals.
         content = msgspec.json.encode(content) + b"\n"
     return Response(answer.status, [(n.encode(), v.encode()) for n, v in headers.items()], content)

@@ -1,34 +1,24 @@
 """The page of the events of an account: what happens to its messages, as it happens."""
 
-
 from __future__ import annotations
 
 import asyncio
-import orjson
 from collections.abc import AsyncGenerator
-from msgspec import Meta
-from msgspec import Raw
-from msgspec import Struct
-from msgspec import UNSET
-from msgspec import UnsetType
-from queuegate.gateway.faces.json.json_endpoints import Answer
-from queuegate.gateway.faces.json.json_endpoints import Endpoints
-from queuegate.gateway.faces.json.json_fields import Instant
-from queuegate.gateway.faces.json.json_fields import SqsId
-from queuegate.gateway.faces.json.json_fields import about
-from queuegate.gateway.faces.json.json_fields import example
-from queuegate.gateway.operations.telemetry.event_recordings import EventReader
-from queuegate.gateway.operations.telemetry.event_recordings import KINDS
-from queuegate.gateway.operations.telemetry.event_recordings import MOST_EVENTS
-from queuegate.gateway.operations.telemetry.event_recordings import read_events
-from queuegate.gateway.pages.admin_endpoints import AccountId
-from queuegate.gateway.pages.admin_endpoints import AdminCall
-from queuegate.gateway.pages.admin_endpoints import AdminQuery
-from queuegate.gateway.pages.admin_endpoints import Text
-from queuegate.storage.storage_errors import MalformedInput
-from typing import Annotated
-from typing import Literal
+from typing import Annotated, Literal
 
+import orjson
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from queuegate.gateway.faces.json.json_endpoints import Answer, Endpoints
+from queuegate.gateway.faces.json.json_fields import Instant, SqsId, about, example
+from queuegate.gateway.operations.telemetry.event_recordings import (
+    KINDS,
+    MOST_EVENTS,
+    EventReader,
+    read_events,
+)
+from queuegate.gateway.pages.admin_endpoints import AccountId, AdminCall, AdminQuery, Text
+from queuegate.storage.storage_errors import MalformedInput
 
 _MOST_WAIT_SECONDS = 60
 _STREAM = "text/event-stream"

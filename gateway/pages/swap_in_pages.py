@@ -3,40 +3,33 @@
 Messages of a queue are shown as ReceiveMessage answers them, on the wire that the request uses.
 """
 
-
 from __future__ import annotations
 
 import logging
-import orjson
 import platform
 import re
 import uuid
-from collections.abc import AsyncIterator
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from queuegate.gateway.faces.aws.aws_face import AwsCall
-from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.aws.aws_face import Binding
-from queuegate.gateway.faces.aws.aws_face import Members
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+import orjson
+
+from queuegate.gateway.faces.aws.aws_face import AwsCall, AwsFace, Binding, Members
 from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
-from queuegate.gateway.faces.aws.sqs.sqs_messages import ReceiveSelection
-from queuegate.gateway.faces.aws.sqs.sqs_messages import received_members
-from queuegate.gateway.faces.interface import Face
-from queuegate.gateway.faces.interface import Request
-from queuegate.gateway.faces.interface import Response
+from queuegate.gateway.faces.aws.sqs.sqs_messages import ReceiveSelection, received_members
+from queuegate.gateway.faces.interface import Face, Request, Response
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import queues
-from queuegate.gateway.operations.queues.stored_messages import Browse
-from queuegate.gateway.operations.queues.stored_messages import browse
+from queuegate.gateway.operations.queues.stored_messages import Browse, browse
 from queuegate.gateway.operations.runtime import account_contents
-from queuegate.gateway.operations.topics import mobile
-from queuegate.gateway.operations.topics import topic_subscriptions
+from queuegate.gateway.operations.topics import mobile, topic_subscriptions
 from queuegate.gateway.operations.topics.topics import list_names as topic_names
 from queuegate.gateway.pages.operator_pages import restriction
 from queuegate.protocol import query_wire
@@ -44,15 +37,8 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import printable
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.queue_model import MessageState
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import RequestTooLarge
-from queuegate.storage.storage_errors import Unavailable
-from queuegate.storage.topics.stored_outbox import OutboxFilter
-from queuegate.storage.topics.stored_outbox import OutboxMessage
-from time import monotonic
-from typing import TYPE_CHECKING
-from urllib.parse import urlencode
-from xml.etree import ElementTree
+from queuegate.storage.storage_errors import Rejected, RequestTooLarge, Unavailable
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

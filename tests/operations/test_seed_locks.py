@@ -1,10 +1,10 @@
 """Seeds and locks of other sessions."""
 
-
 from __future__ import annotations
 
 import msgspec
 import pytest
+
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.http.authentication import Authenticator

@@ -1,12 +1,13 @@
 """Saved states: every row of every table comes back, and other accounts keep theirs."""
 
-
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
 import pytest
-from datetime import UTC
-from datetime import datetime
+
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.http.authentication import Authenticator
@@ -15,15 +16,11 @@ from queuegate.gateway.pages.account_pages import of_reset
 from queuegate.gateway.pages.admin_endpoints import AdminPages
 from queuegate.scheduler import sweeps
 from queuegate.storage import account_states
-from queuegate.storage.account_states import StateRefused
-from queuegate.storage.account_states import StateUnknown
+from queuegate.storage.account_states import StateRefused, StateUnknown
 from queuegate.storage.logs import stored_records
 from queuegate.storage.logs.stored_records import Unswept
-from queuegate.storage.queues import archives
-from queuegate.storage.queues import message_retention
+from queuegate.storage.queues import archives, message_retention
 from tests.operations.world import World
-from typing import Any
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction

@@ -1,20 +1,15 @@
 """Only ``operations/access/authorization.py`` finds queues and topics of callers, since it checks
 rights; and nobody forgets to walk what can be asked."""
 
-
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from queuegate.gateway.configuration.values import FACE_NAMES
-from queuegate.gateway.pages.page_paths import PREFIXES
-from queuegate.gateway.pages.page_paths import is_public
-from tests.faces.everything import ENDPOINTS
-from tests.faces.everything import PAGES
-from tests.tidy.source import Source
-from tests.tidy.source import planted
-from tests.tidy.source import product
 
+from queuegate.gateway.configuration.values import FACE_NAMES
+from queuegate.gateway.pages.page_paths import PREFIXES, is_public
+from tests.faces.everything import ENDPOINTS, PAGES
+from tests.tidy.source import Source, planted, product
 
 _ACCESS = "gateway/operations/access/authorization.py"
 # What the caches of queues and topics are asked. `current_queue` looks again at a queue that was

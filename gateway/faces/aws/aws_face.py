@@ -6,77 +6,71 @@ each action needs, and its resource. Operations check rights to existing queues 
 find them (``authorization``). The face checks all other rights before an action starts.
 """
 
-
-
-
 from __future__ import annotations
 
 import logging
 from asyncio import to_thread
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
 from queuegate.gateway.faces.aws import aws_refusals
-from queuegate.gateway.faces.interface import CallerAuthenticator
-from queuegate.gateway.faces.interface import Face
-from queuegate.gateway.faces.interface import Headers
-from queuegate.gateway.faces.interface import Request
-from queuegate.gateway.faces.interface import RequestedOperation
-from queuegate.gateway.faces.interface import Response
+from queuegate.gateway.faces.interface import (
+    CallerAuthenticator,
+    Face,
+    Headers,
+    Request,
+    RequestedOperation,
+    Response,
+)
 from queuegate.gateway.faces.request_facts import facts_of
-from queuegate.gateway.operations.access.authorization import check_elsewhere
-from queuegate.gateway.operations.access.authorization import check_right
-from queuegate.gateway.operations.access.authorization import find_queue_at
-from queuegate.gateway.operations.access.authorization import find_queue_by_url
-from queuegate.gateway.operations.access.authorization import own_arn
+from queuegate.gateway.operations.access.authorization import (
+    check_elsewhere,
+    check_right,
+    find_queue_at,
+    find_queue_by_url,
+    own_arn,
+)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import Reply
-from queuegate.protocol import aws_errors
-from queuegate.protocol import json_wire
-from queuegate.protocol import names
-from queuegate.protocol import query_wire
-from queuegate.protocol import rest_json_wire
-from queuegate.protocol import service_detection
-from queuegate.protocol import shapes
+from queuegate.protocol import (
+    aws_errors,
+    json_wire,
+    names,
+    query_wire,
+    rest_json_wire,
+    service_detection,
+    shapes,
+)
 from queuegate.protocol.aws_errors import AwsError
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.scheduler_shapes import ROUTES
-from queuegate.protocol.scheduler_shapes import RULES
-from queuegate.protocol.scheduler_shapes import SCHEDULER
-from queuegate.protocol.service_detection import Detected
-from queuegate.protocol.service_detection import NOT_ON_QUEUE_PATH
-from queuegate.protocol.service_detection import SERVICES
-from queuegate.protocol.service_detection import detect
-from queuegate.protocol.service_detection import has_form
+from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from queuegate.protocol.service_detection import (
+    NOT_ON_QUEUE_PATH,
+    SERVICES,
+    Detected,
+    detect,
+    has_form,
+)
 from queuegate.protocol.shapes import Action
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
-from queuegate.protocol.urls import QueueAddress
-from queuegate.protocol.urls import queue_from_url
-from queuegate.protocol.urls import queue_url
-from queuegate.protocol.urls import url_of_path
+from queuegate.protocol.urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from queuegate.storage.queue_model import Queue
-from queuegate.storage.storage_errors import Kind
-from queuegate.storage.storage_errors import MalformedInput
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import RequestTooLarge
-from queuegate.storage.storage_errors import ScheduleInvalid
-from queuegate.storage.storage_errors import Unavailable
-from queuegate.storage.storage_errors import UnknownAction
-from typing import Any
-from typing import Generic
-from typing import NamedTuple
-from typing import TypeVar
-
+from queuegate.storage.storage_errors import (
+    Kind,
+    MalformedInput,
+    Rejected,
+    RequestTooLarge,
+    ScheduleInvalid,
+    Unavailable,
+    UnknownAction,
+)
 
 _log = logging.getLogger("queuegate.aws")
 

@@ -7,7 +7,7 @@ the handler, and their descriptions are the schema in the OpenAPI document.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -39,7 +39,7 @@ class Answer(NamedTuple, Generic[Content]):
     """
 
     status: int
-    content: Content | Raw | ConnectionHandler | AsyncIterator[bytes] | None = None
+    content: Content | Raw | ConnectionHandler | AsyncGenerator[bytes, None] | None = None
     headers: Mapping[str, str] | None = None
 
 
