@@ -421,7 +421,7 @@ async def dequeue(
     with the number of deliveries of each message. With `wait` the answer arrives as soon as a
     message is available. HEAD is not allowed, because a request hides messages. Returns 200: The
     message, or null in `message`. A batch has `messages`."""
-    request = ReceiveMany(query.limit or 1, None, query.wait)
+    request = ReceiveMany(query.limit or 1, None, query.wait, origin=call.request.origin)
     found = await receive_shown(call.engine, call.caller, queue, request, _shown)
     if query.limit is not None:
         return Answer(200, Batch(found))

@@ -183,7 +183,8 @@ async def receive_text(call: Call, query: DequeueParameters) -> Answer[str]:
     queue = await queues.find(engine, call.caller, call.right, query.queue)
     if queue is None:
         return _NOTHING
-    request = ReceiveMany(1, query.visibility_timeout, query.wait)
+    origin = call.request.origin
+    request = ReceiveMany(1, query.visibility_timeout, query.wait, origin=origin)
     received = await receive_many(engine, call.caller, queue, request)
     if not received:
         return _NOTHING

@@ -28,7 +28,7 @@ from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import Caller, Producer
-from queuegate.gateway.operations.access.console_sessions import READS
+from queuegate.gateway.operations.access.console_sessions import READS, placed
 from queuegate.gateway.operations.access.key_cache import AccessKey, secret_mark
 from queuegate.protocol import opaque_tokens, sigv4
 from queuegate.protocol.malformed import Malformed
@@ -149,11 +149,16 @@ class Authenticator:
         """Return the caller of a request, and store it there. Raise AccessDenied if needed
         credentials are absent, and IncompleteSignature if a signature is malformed
         (docs/contract/protocol.md 1.2)."""
-        if self.console is not None and "cookie" in request.headers:
+        sent = request.headers
+        if self.console is not None and "cookie" in sent:
             request.headers = self.console.authorized(
-                request.method, request.path, request.headers, is_reading=_is_reading(request)
+                request.method, request.path, sent, is_reading=_is_reading(request)
             )
-        found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
+        found = self._in_session(request, sent) or self._who(
+            request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants
+        )
+        if request.headers is not sent:
+            found = placed(found, sent)
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
             found = replace(found, origin=request.origin, agent=agent)
@@ -179,9 +184,10 @@ class Authenticator:
                 request.method, request.path, sent, is_reading=True
             )
         try:
-            return self._who(
+            found = self._in_session(request, sent) or self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True
-            ).account_id
+            )
+            return found.account_id
         except (AccessDenied, IncompleteSignature, InvalidSignature, UnrecognizedClient):
             return None
         finally:
@@ -213,6 +219,19 @@ class Authenticator:
         if wants is CredentialRule.KEY:
             return self._anonymous
         return self._presigned(params, resource, may_be_anonymous)
+
+    def _in_session(self, request: Request, sent: Mapping[str, str]) -> Caller | None:
+        """Return the caller of a session with an access key; None: another key, or no session."""
+        if request.headers is sent:
+            return None
+        shown = request.headers["authorization"].removeprefix("Bearer ")
+        access_key, has_secret, secret = shown.partition(" ")
+        if not has_secret:
+            return None
+        found = self._keys.find_access(access_key)
+        if found is None or not any(compare_digest(secret, one) for one in found.secrets):
+            raise UnrecognizedClient(_UNKNOWN)
+        return _owner_of(found.key, found.producer, self._region, access_key)
 
     def _of_key(self, shown: str) -> Caller:
         found = self._keys.find(shown)

@@ -5,26 +5,32 @@ requests the counters of the others over sockets in the runtime directory and ad
 counters never decrease. The last known counters stand in for a process that is too busy to answer.
 """
 
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gzip
 import logging
+import msgspec
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import msgspec
-
 from queuegate.gateway.metrics import old_names
-from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
-from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth, DatabaseReport
-from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
+from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
+from queuegate.gateway.metrics.snapshots import NOTHING_STORED
+from queuegate.gateway.metrics.snapshots import ProcessSnapshot
+from queuegate.gateway.operations.queues.live_queues import READERS
+from queuegate.gateway.operations.queues.live_queues import readers_here
+from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth
+from queuegate.gateway.operations.telemetry.database_health import DatabaseReport
+from queuegate.gateway.operations.telemetry.series import MOST_GROUPS
+from queuegate.gateway.operations.telemetry.series import MOST_QUEUES
 from queuegate.storage.logs import stored_logs
 from queuegate.storage.queues import depths
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import web_hook_deliveries
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.tls import Certificate
@@ -225,7 +231,8 @@ class MetricsPage:
         key = path, in_total
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                page = self._pages[key] = await _ask(path, _IN_TOTAL if in_total else b"\n")
+                page = await _ask(path, _IN_TOTAL if in_total else b"\n")
+                self._pages[key] = page
         except TimeoutError:
             page = self._pages.get(key, b"")
             age = "its last ones" if page else "nothing"
@@ -245,6 +252,19 @@ class MetricsPage:
             answer = await _ask(self._runtime_dir / "metrics-0", _DATABASE)
         return msgspec.json.decode(answer, type=DatabaseReport)
 
+    async def ask_siblings(self, question: bytes) -> list[bytes]:
+        """Return the answers of all other processes of this gateway, without dead and slow ones."""
+        answers = await asyncio.gather(
+            *[self._answer_of(path, question) for path in self._siblings()]
+        )
+        return [answer for answer in answers if answer]
+
+    async def _answer_of(self, path: Path, question: bytes) -> bytes:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await _ask(path, question)
+        return b""
+
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Serve the counters of this process to its siblings."""
@@ -263,11 +283,13 @@ class MetricsPage:
     async def _send_counters(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        line = await reader.readline()
-        if line == _DATABASE:
+        question = await reader.readline()
+        if question.startswith(READERS):
+            writer.write(readers_here(self._engine, question))
+        elif question == _DATABASE:
             writer.write(msgspec.json.encode(await self.health.report()))
         else:
-            writer.write(await self._own(in_total=line == _IN_TOTAL))
+            writer.write(await self._own(in_total=question == _IN_TOTAL))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
@@ -275,10 +297,10 @@ class MetricsPage:
         await self._tidy()
 
 
-async def _ask(path: Path, line: bytes = b"\n") -> bytes:
+async def _ask(path: Path, question: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
-        writer.write(line)
+        writer.write(question)
         return await reader.read()
     finally:
         writer.close()

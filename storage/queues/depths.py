@@ -1,19 +1,23 @@
 """Depths of queues and topics for /metrics, and the ages of messages."""
 
+
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
-
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import Ages
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 
 _SQL = load("queues/depths")
+
+_HIDDEN_COUNTED = 120_000
+"""Messages in flight of a queue that an overview counts, and delayed ones."""
 
 TopicName = tuple[str, str, str]
 """Account, region and name."""
@@ -36,6 +40,34 @@ class Depth(NamedTuple):
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
     """Return the depths of the ``most`` oldest live queues; bounded work at any depth."""
     return await _SQL["depths"].all(tx, Depth._make, now, most)
+
+
+class QueueFigures(NamedTuple):
+    """The figures of one queue in an overview. ``total`` is exact; ``in_flight`` and ``delayed``
+    are counted up to a limit."""
+
+    queue_id: int
+    name: str
+    created_at: datetime
+    is_paused: bool
+    total: int
+    arrived: int
+    """Messages that were ever sent to the queue."""
+    in_flight: int
+    delayed: int
+    oldest_at: datetime | None
+    dead: int | None
+    """Messages in the dead-letter queue, from all its sources; None: there is none."""
+    now: datetime
+
+
+async def overview(
+    tx: Transaction, now: datetime | None, place: tuple[str, str], page: tuple[str, str], most: int
+) -> list[QueueFigures]:
+    """Return the figures of at most ``most`` queues of an account and region. ``page``: the name
+    before the first one, and a text in lower case that names contain."""
+    query = _SQL["overview"].by_key
+    return await query.all(tx, QueueFigures._make, now, *place, *page, most, _HIDDEN_COUNTED)
 
 
 class TitledDepth(NamedTuple):

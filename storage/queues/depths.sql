@@ -49,6 +49,71 @@ LATERAL (
   END::bigint AS hidden
 ) AS h
 
+-- name: overview
+-- params: now, account_id, region, after_name, text, limit, most
+-- A page of live queues by name whose names contain `text` in lower case, with the figures of each.
+-- Hidden messages are counted up to `most`, those of FIFO queues in so many groups, so the work does
+-- not depend on the depth. Dead letters are all messages in the dead-letter queue; NULL: there is none.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), chosen AS MATERIALIZED (
+  SELECT q.queue_id, q.queue_name, q.created_at, q.paused_at, q.is_fifo, q.dead_letter_arn,
+    coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0' AS delays
+  FROM queues AS q
+  WHERE q.account_id = $2 AND q.region = $3 AND q.deleted_at IS NULL AND q.queue_name > $4
+    AND position($5 IN lower(q.queue_name)) > 0
+  ORDER BY q.queue_name LIMIT $6::int
+)
+SELECT c.queue_id, c.queue_name, c.created_at, c.paused_at IS NOT NULL AS is_paused,
+  CASE WHEN h.in_flight IS NULL THEN 0 ELSE t.total - (SELECT count(*) FROM messages AS m
+    WHERE m.queue_id = c.queue_id AND m.expires_at <= clock.now) END AS total,
+  t.arrived, coalesce(h.in_flight, 0) AS in_flight, coalesce(h.delayed, 0) AS delayed, h.oldest_at,
+  (SELECT (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d
+           WHERE d.queue_id = k.queue_id)
+   FROM queues AS k
+   WHERE k.account_id = split_part(c.dead_letter_arn, ':', 5)
+     AND k.region = split_part(c.dead_letter_arn, ':', 4)
+     AND k.queue_name = split_part(c.dead_letter_arn, ':', 6) AND k.deleted_at IS NULL) AS dead,
+  clock.now
+FROM clock, chosen AS c, LATERAL (
+  SELECT coalesce(sum(d.delta), 0)::bigint AS total,
+    coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint AS arrived
+  FROM queue_deltas AS d WHERE d.queue_id = c.queue_id
+) AS t LEFT JOIN LATERAL (
+  SELECT
+    (SELECT count(*) FROM (
+      SELECT 1 FROM messages AS m
+      WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
+        AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $7::int) AS r) AS in_flight,
+    (SELECT count(*) FROM (
+      SELECT 1 FROM messages AS m
+      WHERE m.queue_id = c.queue_id AND m.receive_count = 0 AND m.visible_at > clock.now
+        AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $7::int) AS f) AS delayed,
+    (SELECT m.sent_at FROM messages AS m
+     WHERE m.queue_id = c.queue_id AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+     ORDER BY m.sequence LIMIT 1) AS oldest_at
+  WHERE NOT c.is_fifo
+  UNION ALL SELECT
+    (SELECT count(*) FROM (
+      SELECT g.d_until FROM fifo_groups AS g
+      WHERE g.queue_id = c.queue_id AND g.ready_at > clock.now LIMIT $7::int) AS g,
+      unnest(g.d_until) AS u (until) WHERE u.until > clock.now),
+    (SELECT count(*) FROM (
+      SELECT 1 FROM fifo_groups AS g JOIN fifo_messages AS m
+        ON m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
+      WHERE c.delays AND g.queue_id = c.queue_id AND g.ready_at > '-infinity'
+        AND m.visible_at > clock.now LIMIT $7::int) AS f),
+    (SELECT min(first.sent_at) FROM (
+      SELECT g.group_id FROM fifo_groups AS g
+      WHERE g.queue_id = c.queue_id AND g.ready_at > '-infinity'
+      ORDER BY g.ready_at LIMIT 100) AS g, LATERAL (
+      SELECT m.sent_at FROM fifo_messages AS m
+      WHERE m.queue_id = c.queue_id AND m.group_id = g.group_id
+      ORDER BY m.sequence LIMIT 1) AS first)
+  WHERE c.is_fifo
+) AS h ON t.total > 0
+ORDER BY c.queue_name
+
 -- name: paused
 -- params: most
 -- Paused resources by kind, account, region and name; for a subscription the end of its ARN.

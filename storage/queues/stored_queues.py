@@ -257,9 +257,10 @@ async def total_arrived(tx: Transaction, queue_id: int) -> int:
     return await _SQL["total_arrived"].value(tx, queue_id)
 
 
-async def list_accounts(tx: Transaction, limit: int) -> list[str]:
-    """Return accounts that have a queue, a topic or a log."""
-    return await _SQL["list_accounts"].all(tx, lambda row: row["account_id"], limit)
+async def list_places(tx: Transaction, account_id: str | None, limit: int) -> list[tuple[str, str]]:
+    """Return accounts with the regions in which they have a queue, a topic or a log; None: of all
+    accounts."""
+    return await _SQL["list_places"].all(tx, tuple, account_id, limit)
 
 
 async def dead_letter_sources(

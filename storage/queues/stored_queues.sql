@@ -138,13 +138,14 @@ FROM queues WHERE queue_id = $2
 UPDATE queues SET purged_at = coalesce($1::timestamptz, present()) - make_interval(secs => $3::int)
 WHERE queue_id = $2
 
--- name: list_accounts
--- params: limit
--- The accounts that have a queue, a topic or a log.
-SELECT account_id FROM queues WHERE deleted_at IS NULL
-UNION SELECT account_id FROM topics
-UNION SELECT account_id FROM logs
-ORDER BY account_id LIMIT $1
+-- name: list_places
+-- params: account_id, limit
+-- The accounts and regions that have a queue, a topic or a log; NULL: of all accounts.
+SELECT account_id, region FROM queues
+WHERE deleted_at IS NULL AND ($1::text IS NULL OR account_id = $1)
+UNION SELECT account_id, region FROM topics WHERE $1::text IS NULL OR account_id = $1
+UNION SELECT account_id, region FROM logs WHERE $1::text IS NULL OR account_id = $1
+ORDER BY account_id, region LIMIT $2
 
 -- name: dead_letter_sources
 -- params: dead_letter_arn, after_queue_id, limit

@@ -1,17 +1,20 @@
 """The web console at /console: its files, and sessions of a key."""
 
+
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-
-from tests.faces.connections import Answer, Connection, fetch, request_bytes
+from collections.abc import Iterator
+from tests.faces.connections import Answer
+from tests.faces.connections import Connection
+from tests.faces.connections import fetch
+from tests.faces.connections import request_bytes
 from tests.faces.servers import Server
 from tests.faces.signing import Verifying
 from tests.waiting import until
+from typing import Any
+
 
 ACCOUNT = "111122223333"
 JSON = {"Content-Type": "application/json"}
@@ -40,14 +43,14 @@ def ask(
         return connection.answer()
 
 
-def sign_in(server: Server, key: object, **headers: str) -> Answer:
-    body = json.dumps({"key": key}).encode()
-    return fetch(server.url, "/console/session", "POST", body, **JSON, **headers)
+def sign_in(server: Server, key: object, secret: str = "") -> Answer:
+    body = json.dumps({"key": key, "secret": secret}).encode()
+    return fetch(server.url, "/console/session", "POST", body, **JSON)
 
 
-def session_of(server: Server, key: object) -> dict[str, str]:
+def session_of(server: Server, key: object, secret: str = "") -> dict[str, str]:
     """Headers of a page that has signed in."""
-    answer = sign_in(server, key)
+    answer = sign_in(server, key, secret)
     assert answer.status == 200
     cookie = answer.headers["set-cookie"].partition(";")[0]
     return {"Cookie": f"other=1; {cookie}", "X-CSRF-Token": json.loads(answer.body)["csrf"]}
@@ -87,7 +90,7 @@ def test_a_gateway_without_keys_describes_itself(server: Server) -> None:
 
 def test_a_session_has_the_rights_of_its_key(gateway: Verifying, key: dict[str, Any]) -> None:
     unknown = json.loads(fetch(gateway.url, "/console/session").body)
-    assert (unknown["needs_key"], unknown["account"], unknown["accounts"]) == (True, None, [])
+    assert (unknown["needs_key"], unknown["account"], unknown["accounts"]) == (True, None, {})
     answer = sign_in(gateway, key["key"])
     flags = answer.headers["set-cookie"].lower()
     assert all(flag in flags for flag in ("httponly", "samesite=strict", "path=/"))

@@ -237,7 +237,7 @@ async def receive_messages(call: Call, query: ReceiveQuery) -> Answer[list[Recei
     Answers with long messages have fewer. HEAD is not allowed, because a request hides messages.
     Returns 200: Messages. May be empty."""
     queue = await queue_of(call)
-    request = ReceiveMany(query.max, query.vt, query.wait)
+    request = ReceiveMany(query.max, query.vt, query.wait, origin=call.request.origin)
     shown = await receive_shown(call.engine, call.caller, queue, request, _shown)
     return Answer(200, shown)
 
@@ -401,7 +401,12 @@ async def receive_receipts(call: Call, body: ReceiveReceipts) -> Answer[Received
     is empty. Returns 200: Messages. May be empty."""
     queue = await _queue(call)
     request = ReceiveMany(
-        body.max, body.visibility_timeout, body.wait, body.attempt_id, _MOST_BYTES
+        body.max,
+        body.visibility_timeout,
+        body.wait,
+        body.attempt_id,
+        _MOST_BYTES,
+        origin=call.request.origin,
     )
     want = ReceiveSelection(tuple(body.attributes), tuple(body.message_attributes))
     now = call.engine.clock.of(queue.account_id).seconds

@@ -7,20 +7,29 @@ survives a restart. A key that is revoked ends its sessions, because each reques
 from __future__ import annotations
 
 import base64
+import re
+from dataclasses import replace
 from hashlib import blake2b
 from hmac import compare_digest
 from secrets import token_bytes
 from typing import TYPE_CHECKING
+
+from queuegate.storage.storage_errors import AccessDenied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cryptography.fernet import Fernet
 
+    from queuegate.gateway.operations.access.caller import Caller
+
 COOKIE = "queuegate_session"
 SESSION_PATH = "/console/session"
 SESSION_SECONDS = 8 * 3600
-_TOKEN_HEADER = "x-csrf-token"
+TOKEN_HEADER = "x-csrf-token"
+PLACE_HEADER = "x-queuegate-place"
+"""The header of a session with the account and region of a request. None: those of its key."""
+_PLACE = re.compile(r"([0-9]{12})/([a-z0-9-]{1,64})").fullmatch
 READS = ("GET", "HEAD")
 
 
@@ -60,7 +69,7 @@ class ConsoleSessions:
 
     def start(self, key: str) -> tuple[str, str]:
         """Return the cookie of a key, and the token that its requests show when they change
-        something."""
+        something. An access key and its secret are separated by a blank."""
         # Without padding: a cookie with "=" would be quoted.
         cookie = self._cipher().encrypt(key.encode()).decode().rstrip("=")
         return cookie, _token(cookie)
@@ -83,14 +92,28 @@ class ConsoleSessions:
         cookie = _cookie(headers)
         if not cookie:
             return headers
-        shown = headers.get(_TOKEN_HEADER, "").encode()
+        shown = headers.get(TOKEN_HEADER, "").encode()
         has_token = compare_digest(shown, _token(cookie).encode())
         if not has_token and (path != SESSION_PATH or method not in READS):
             return headers
-        if not (self._may_change or is_reading):
+        if not (self._may_change or is_reading or path == SESSION_PATH):
             return headers
         key = self._key_of(cookie)
         return headers if key is None else {**headers, "authorization": f"Bearer {key}"}
+
+
+def placed(caller: Caller, headers: Mapping[str, str]) -> Caller:
+    """Return the caller of a session in the account and region that its page has chosen. Raise
+    AccessDenied for an account that is not the caller's, unless it is an administrator's key."""
+    chosen = headers.get(PLACE_HEADER)
+    if chosen is None:
+        return caller
+    found = _PLACE(chosen)
+    if found is None:
+        raise AccessDenied(f"{PLACE_HEADER} is an account and a region: 111122223333/eu-west-1.")
+    if found[1] != caller.account_id and not caller.is_administrator:
+        raise AccessDenied("Only the key of an administrator shows other accounts.")
+    return replace(caller, account_id=found[1], region=found[2])
 
 
 def _cookie(headers: Mapping[str, str]) -> str:

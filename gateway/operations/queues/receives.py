@@ -29,7 +29,7 @@ from queuegate.storage.queues.queue_dead_letters import BEGINNING
 from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
 
@@ -111,6 +111,18 @@ class Receiving:
     def arrivals(self) -> int:
         """Return the number of arrivals in the queue before the last lookup."""
         return self._arrivals
+
+    def client(self) -> tuple[str, str, float]:
+        """Return the key and the address of the client, and the seconds that it goes on waiting.
+        Empty: unknown."""
+        find = getattr(self._reply, "client", None)
+        caller, origin = (None, None) if find is None else find()
+        key = ""
+        if caller is not None:
+            named = caller.producer.name if caller.producer is not None else ""
+            key = named or caller.access_key or caller.account_id
+        seconds = self._deadline - asyncio.get_running_loop().time()
+        return key, "" if origin is None else origin.address, seconds
 
     def cancel(self) -> None:
         """Stop, because the client has disconnected, and release messages that a flush under way
@@ -521,6 +533,8 @@ class ReceiveMany(NamedTuple):
     """Maximum size: lease no more messages beyond it."""
     kind: type[Receiving] = Receiving
     """``Leasing`` for a consumer of a channel."""
+    origin: RequestOrigin | None = None
+    """The origin of the request, for the list of waiting receivers."""
 
     def part(self, after: int) -> ReceiveMany:
         """Return the request without the first messages, as a receive of its own for attempts."""
@@ -555,7 +569,13 @@ async def receive_many(
     try:
         while True:
             part = await answered(
-                _receive_some, engine, queue, request.part(len(found)), limit, wait
+                _receive_some,
+                engine,
+                queue,
+                request.part(len(found)),
+                limit,
+                wait,
+                client=(caller, request.origin),
             )
             found += part
             sizes = [len(one.body) + len(one.attributes or "") for one in part]

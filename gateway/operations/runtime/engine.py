@@ -115,6 +115,8 @@ class Engine:
     """Called with True when there are rules for faults, with False when there are none."""
     stopping: bool = False
     """True while the gateway drains: long polls end, and no new one waits."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the gateway starts to drain."""
     refuses_sends: str = ""
     """The reason why sends are refused at present; empty: they are not."""
     _refused_count: int = 0

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from queuegate.storage.lanes import Reply as Reply
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -24,6 +27,10 @@ class Started(Protocol[R_contra]):
 
     def give_back(self, result: R_contra, /) -> None:
         """Undo the result, which came while the client disconnected."""
+
+
+Client = tuple["Caller | None", "RequestOrigin | None"]
+"""The caller of a request and its origin. None: unknown."""
 
 
 class Then(Generic[R_contra]):
@@ -41,12 +48,19 @@ class Then(Generic[R_contra]):
 class _Answer(Generic[R]):
     """A future as a reply."""
 
-    __slots__ = ("future", "holding", "started")
+    __slots__ = ("_client", "future", "holding", "started")
 
-    def __init__(self, future: asyncio.Future[R], holding: Callable[[Any], None] | None) -> None:
+    def __init__(
+        self, future: asyncio.Future[R], holding: Callable[[Any], None] | None, client: Client
+    ) -> None:
         self.future = future
         self.holding = holding
+        self._client = client
         self.started: Started[R] | None = None
+
+    def client(self) -> Client:
+        """Return the client, for the list of waiting receivers."""
+        return self._client
 
     def done(self, result: R) -> None:
         if not self.future.done():
@@ -66,11 +80,12 @@ async def answered(
     call: Callable[..., Started[Any] | None],
     *arguments: Any,
     holding: Callable[[Any], None] | None = None,
+    client: Client = (None, None),
 ) -> Any:
     """Await a replying operation: ``call(*arguments, reply)``. Cancelling it cancels a receive.
     ``holding`` is called with what was started when the result is there."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    answer = _Answer(future, holding)
+    answer = _Answer(future, holding, client)
     started = answer.started = call(*arguments, answer)
     try:
         result = await future

@@ -16,6 +16,7 @@ Receives park at the ids of their queues. Other waiters park at negative places,
 polled. ``TOPICS`` has all other notifications: ``Wakeups.on`` calls one subscriber of each topic.
 """
 
+
 from __future__ import annotations
 
 import asyncio
@@ -24,14 +25,24 @@ import logging
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
-
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import Iterable
+from contextvars import Context
+from contextvars import copy_context
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
-from queuegate.storage.notifications import ALL_PROCESSES, Notice, Notifications, payloads
+from queuegate.storage.notifications import ALL_PROCESSES
+from queuegate.storage.notifications import Notice
+from queuegate.storage.notifications import Notifications
+from queuegate.storage.notifications import payloads
 from queuegate.storage.storage_errors import Unavailable
+from typing import Final
+from typing import Literal
+from typing import NamedTuple
+from typing import Protocol
+from typing import TYPE_CHECKING
+from typing import cast
 
 if TYPE_CHECKING:
     from queuegate.storage.queues.messages import Receive
@@ -51,10 +62,13 @@ def place_of_log(log_id: int) -> int:
     return -(1 << 51) - log_id
 
 
+_FIRST_PAUSE: Final = -(1 << 52)
+
+
 def place_of_pause(queue_id: int) -> int:
     """Return the place where receives of a paused queue park. Only a change of the queue wakes
     them, no send, poll or hint."""
-    return -(1 << 52) - queue_id
+    return _FIRST_PAUSE - queue_id
 
 
 class ParkedReceive(Protocol):
@@ -225,6 +239,20 @@ class Wakeups:
         """Return the number of parked receives and reads; one may park at several places."""
         waiters = {waiter for parked in self._parked.values() for waiter in parked}
         return sum(not isinstance(waiter, IdleWaiter) for waiter in waiters)
+
+    def parked_at(self, place: int) -> list[ParkedReceive]:
+        """Return the waiters at a place."""
+        return [*self._parked.get(place, ())]
+
+    def parked_queues(self) -> dict[int, int]:
+        """Return the number of parked receives by queue, those of paused queues included."""
+        places = {place: len(parked) for place, parked in self._parked.items()}
+        paused = {_FIRST_PAUSE - place: n for place, n in places.items() if place <= _FIRST_PAUSE}
+        return {place: n for place, n in places.items() if place >= 0} | paused
+
+    def peer_count(self) -> int:
+        """Return the number of other processes on the database."""
+        return len(self._peers)
 
     def wake_all(self) -> None:
         """Wake all waiters: the gateway stops, or the clock was moved."""

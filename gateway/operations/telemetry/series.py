@@ -6,25 +6,38 @@ An increment of a Prometheus child takes a lock and about 1 µs; an attribute ta
 labels of their own; all others are counted together.
 """
 
+
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import fields
 from datetime import datetime
-from time import perf_counter
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
-
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.protocol import arns
+from time import perf_counter
+from typing import Generic
+from typing import NamedTuple
+from typing import Protocol
+from typing import Self
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
-    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.model import ConsumerGroup
+    from queuegate.storage.model import StoredLog
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
+    from queuegate.storage.queue_model import Received
     from queuegate.storage.topics.web_hook_deliveries import Source
 
 
@@ -90,6 +103,8 @@ class QueueSeries:
     dead_lettered: int = 0
     used: int = 0
     """Number of sends, receives and deletes, including empty and refused ones."""
+    received_at_ms: float = 0.0
+    """The time of the last receive that returned messages; 0: there was none."""
     is_timed: bool = True
     """False: the histograms are shared with other queues."""
     send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
@@ -236,6 +251,7 @@ class Series:
 
     def __init__(self, timestamp: Callable[[], float] = time.time) -> None:
         self._timestamp = timestamp
+        self.started_at = timestamp()
         self.queues: dict[int, QueueSeries] = {}
         self.other = QueueSeries("_other", "_other", "_other")
         self.lanes: dict[str, LaneSeries] = {}
@@ -326,7 +342,7 @@ class Series:
         series.used += 1
         series.received += len(messages)
         series.receive_seconds.observe(seconds)
-        now_ms = self._timestamp() * 1000
+        now_ms = series.received_at_ms = self._timestamp() * 1000
         ages = [
             max(now_ms - message.sent_at_ms, 0.0) / 1000
             for message in messages
@@ -556,13 +572,23 @@ class ChannelRates(NamedTuple):
     dead: float
 
 
+class _Channel(Protocol):
+    @property
+    def queue_id(self) -> int:
+        """Return the number of the queue."""
+
+    @property
+    def created_at(self) -> datetime:
+        """Return the time of creation."""
+
+
 class Throughput:
     """A memory of the totals of the last minute."""
 
     def __init__(self) -> None:
         self._looks: dict[int, deque[ChannelTotals]] = {}
 
-    def rates(self, channel: Queue, totals: ChannelTotals) -> ChannelRates:
+    def rates(self, channel: _Channel, totals: ChannelTotals) -> ChannelRates:
         """Return rates since the first totals of the last minute, or else since the last totals; at
         the first request, since the channel was created."""
         looks = self._looks.get(channel.queue_id)

@@ -1,9 +1,11 @@
 // Requests to the APIs of this gateway, and the session of the page.
 
 export const session = {
-  account: "", accounts: [], administrator: false, csrf: null, ephemeral: false,
+  account: "", accounts: {}, administrator: false, csrf: null, ephemeral: false,
   needs_key: false, read_only: false, region: "", version: "",
 };
+// The account and region of the key, or of the gateway where it needs none.
+const home = { account: "", region: "" };
 
 // A refusal or a failed request, with the text of the API.
 export class ApiError extends Error {
@@ -17,19 +19,35 @@ const STORED_ACCOUNT = "queuegate.account";
 
 export async function loadSession() {
   Object.assign(session, await read(await fetch("/console/session")));
-  if (!session.needs_key) {
-    session.account = localStorage.getItem(STORED_ACCOUNT) || session.account;
-  }
+  Object.assign(home, { account: session.account, region: session.region });
+  const stored = !session.needs_key && !location.hash && localStorage.getItem(STORED_ACCOUNT);
+  if (stored) choosePlace(stored, session.region); else readPlace();
 }
 
-export function chooseAccount(account) {
-  localStorage.setItem(STORED_ACCOUNT, account);
-  session.account = account;
+// Addresses that can be shared end in #account/region, unless both are those of the key.
+export const placeHash = () => (session.account === home.account && session.region === home.region
+  ? "" : `#${session.account}/${session.region}`);
+
+export function readPlace() {
+  const found = /^#(\d{12})\/([a-z0-9-]{1,64})$/.exec(location.hash);
+  // Another hash is a part of the page, as that of the link to its content.
+  if (!session.account || (location.hash && !found)) return;
+  Object.assign(session, found ? { account: found[1], region: found[2] } : home);
 }
 
-export async function signIn(key) {
+export function choosePlace(account, region) {
+  if (!session.needs_key) localStorage.setItem(STORED_ACCOUNT, account);
+  Object.assign(session, { account, region });
+  history.replaceState(null, "", `${location.pathname}${location.search}${placeHash()}`);
+}
+
+// The regions to choose from in the present account.
+export const regions = () => [
+  ...new Set([home.region, session.region, ...(session.accounts[session.account] || [])])].sort();
+
+export async function signIn(key, secret) {
   const headers = { "content-type": "application/json" };
-  await read(await fetch("/console/session", { method: "POST", headers, body: JSON.stringify({ key }) }));
+  await read(await fetch("/console/session", { method: "POST", headers, body: JSON.stringify({ key, secret }) }));
   await loadSession();
 }
 
@@ -39,10 +57,29 @@ export async function signOut() {
 }
 
 function credentials() {
-  // Where the APIs verify nothing, a token of 12 digits selects the account.
-  return session.needs_key
-    ? { "x-csrf-token": session.csrf || "" }
-    : { authorization: `Bearer ${session.account}` };
+  const { account, region } = session;
+  if (session.needs_key) {
+    return { "x-csrf-token": session.csrf || "", ...(placeHash() && { "x-queuegate-place": `${account}/${region}` }) };
+  }
+  // Where the APIs verify nothing, 12 digits select the account, and the scope of a signature the region.
+  if (region === home.region) return { authorization: `Bearer ${account}` };
+  const scope = `Credential=${account}/20300101/${region}/sqs/aws4_request`;
+  return { authorization: `AWS4-HMAC-SHA256 ${scope}, SignedHeaders=host, Signature=${"0".repeat(64)}` };
+}
+
+// Follow the stream of live figures, until it ends: call `use` with what each event says.
+export async function follow(query, signal, use) {
+  const answer = await fetch(`/console/stream?${query}`, { headers: credentials(), signal });
+  if (!answer.ok) await read(answer);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    for (const event of events) if (event.startsWith("data: ")) use(JSON.parse(event.slice(6)));
+  }
 }
 
 async function read(answer) {

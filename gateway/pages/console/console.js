@@ -1,7 +1,9 @@
 // The console: signs in, shows the navigation, and the view of the address.
 
 import { html, render, useEffect, useState } from "/console/assets/vendor/preact.js";
-import { chooseAccount, loadSession, session, signIn, signOut } from "/console/assets/api.js";
+import {
+  choosePlace, loadSession, readPlace, regions, session, signIn, signOut,
+} from "/console/assets/api.js";
 import { Failure, Field, Link } from "/console/assets/parts.js";
 import { Channels, Logs, OneChannel, OneLog } from "/console/assets/streams.js";
 import { Schedules } from "/console/assets/schedules.js";
@@ -24,7 +26,7 @@ function View({ parts }) {
   };
   const [Shown, shownName] = views[section] || [];
   if (!Shown) return html`<h1>There is no such view</h1><p><${Link} to="/console/">All queues<//></p>`;
-  return html`<${Shown} key=${`${session.account}/${parts.join("/")}`} name=${shownName} />`;
+  return html`<${Shown} key=${`${session.account}/${session.region}/${parts.join("/")}`} name=${shownName} />`;
 }
 
 function SignIn({ done }) {
@@ -32,7 +34,8 @@ function SignIn({ done }) {
   const submit = async (event) => {
     event.preventDefault();
     try {
-      await signIn(new FormData(event.target).get("key").trim());
+      const { key, secret } = Object.fromEntries(new FormData(event.target));
+      await signIn(key.trim(), secret.trim());
       done();
     } catch (failure) {
       setError(failure);
@@ -40,35 +43,39 @@ function SignIn({ done }) {
   };
   return html`<main id="main" class="sign-in"><h1>Queuegate</h1>
     <form onSubmit=${submit}>
-      <${Field} label="A key of this gateway (queuegate keys create)" name="key" kind="password" required
-        autocomplete="current-password" />
+      <${Field} label="A key of this gateway (queuegate keys create), or the id of an access key" name="key"
+        kind="password" required autocomplete="username" />
+      <${Field} label="The secret of the access key" name="secret" kind="password" autocomplete="current-password" />
       <${Failure} error=${error} />
       <button class="primary">Sign in</button>
     </form></main>`;
 }
 
-function Account({ changed }) {
-  if (session.needs_key) {
-    const leave = async () => { await signOut(); changed(); };
-    return html`<span>${session.account}</span><button onClick=${leave}>Sign out</button>`;
-  }
-  const choose = (event) => {
-    if (/^\d{12}$/.test(event.target.value)) {
-      chooseAccount(event.target.value);
-      changed();
-    }
+// The account and region that the views show. Keys of administrators show all accounts.
+function Place({ changed }) {
+  const leave = async () => { await signOut(); changed(); };
+  const choose = (account, region) => {
+    if (!/^\d{12}$/.test(account)) return;
+    choosePlace(account, region);
+    changed();
   };
-  return html`<label>Account <input list="accounts" size="13" inputmode="numeric" pattern="[0-9]{12}"
-      value=${session.account} onChange=${choose} /></label>
-    <datalist id="accounts">${session.accounts.map((one) => html`<option value=${one} />`)}</datalist>`;
+  return html`${session.administrator ? html`
+      <label>Account <input list="accounts" size="13" inputmode="numeric" pattern="[0-9]{12}"
+        value=${session.account} onChange=${(event) => choose(event.target.value, session.region)} /></label>
+      <datalist id="accounts">${Object.keys(session.accounts).map((one) => html`<option value=${one} />`)}</datalist>`
+    : html`<span>${session.account}</span>`}
+    <label>Region <select onChange=${(event) => choose(session.account, event.target.value)}>
+      ${regions().map((one) => html`<option value=${one} selected=${one === session.region}>${one}</option>`)}</select></label>
+    ${session.needs_key && html`<button onClick=${leave}>Sign out</button>`}`;
 }
 
 function Console() {
   const [, redraw] = useState(0);
   const again = () => redraw((number) => number + 1);
   useEffect(() => {
-    addEventListener("popstate", again);
-    return () => removeEventListener("popstate", again);
+    const move = () => { readPlace(); again(); };
+    addEventListener("popstate", move);
+    return () => removeEventListener("popstate", move);
   }, []);
   if (!session.account) return html`<${SignIn} done=${again} />`;
   const parts = location.pathname.replace(/^\/console\/?/, "").split("/").map(decodeURIComponent);
@@ -79,7 +86,7 @@ function Console() {
         <${Link} to=${`/console/${to}`} aria-current=${to === current ? "page" : undefined}>${label}<//>`)}
         <a href="/docs">Documentation</a></nav>
       ${session.read_only && html`<span class="tag">read-only</span>`}
-      <${Account} changed=${again} /></header>
+      <${Place} changed=${again} /></header>
     <main id="main"><${View} parts=${parts} /></main>`;
 }
 

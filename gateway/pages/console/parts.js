@@ -1,11 +1,11 @@
 // Parts of views: tables, charts, dialogs, times, and hooks that load and refresh.
 
 import { html, useEffect, useRef, useState } from "/console/assets/vendor/preact.js";
-import { session } from "/console/assets/api.js";
+import { follow, placeHash, session } from "/console/assets/api.js";
 
 // Navigate to another view of the console without loading the page.
 export function go(to) {
-  history.pushState(null, "", to);
+  history.pushState(null, "", to + placeHash());
   dispatchEvent(new PopStateEvent("popstate"));
 }
 
@@ -15,7 +15,7 @@ export function Link({ to, children, ...rest }) {
     event.preventDefault();
     go(to);
   };
-  return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
+  return html`<a href=${to + placeHash()} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
 // Return [value, error, reload]. `load` runs at once, when `keys` change, and every `seconds` while
@@ -40,6 +40,62 @@ export function useLive(load, seconds, keys) {
   }, keys);
   useEffect(() => () => { run.current = -1; }, []);
   return [...state, reload];
+}
+
+const AGAIN_MS = 2000;
+const SILENT_MS = 60000;
+const NAMES = ["name", "visible", "flight", "delayed", "oldest", "sent", "finished", "dead", "waiting", "read", "paused"];
+
+// Return [figures, error] of the queues of a query: rows by name, and what else the last event said.
+// Reconnects when the stream ends. A hidden page needs no stream.
+export function useStream(query) {
+  const [state, set] = useState([undefined, null]);
+  const wanted = new URLSearchParams(query).toString();
+  useEffect(() => {
+    let rows = new Map(), stop = new AbortController(), again = 0, isOver = false;
+    const use = ({ rows: changed, whole, ...rest }) => {
+      clearTimeout(again);
+      again = setTimeout(() => stop.abort(), SILENT_MS);
+      if (whole) rows = new Map();
+      for (const row of changed || []) rows.set(row[0], Object.fromEntries(NAMES.map((name, at) => [name, row[at]])));
+      set(([before]) => (rest.error ? [before, new Error(rest.error)] : [{ ...rest, rows }, null]));
+    };
+    const run = async () => {
+      let failure = null;
+      stop = new AbortController();
+      try {
+        if (!document.hidden) await follow(wanted, stop.signal, use);
+      } catch (error) {
+        if (error.name !== "AbortError") failure = error;
+      }
+      clearTimeout(again);
+      if (isOver) return;
+      if (failure) set(([before]) => [before, failure]);
+      // A refusal stays one: the queue or the right is gone.
+      if (!(failure?.status < 500)) again = setTimeout(run, AGAIN_MS);
+    };
+    const turn = () => document.hidden && stop.abort();
+    addEventListener("visibilitychange", turn);
+    run();
+    return () => { isOver = true; removeEventListener("visibilitychange", turn); clearTimeout(again); stop.abort(); };
+  }, [wanted]);
+  return state;
+}
+
+// Return [values, change]: values that the address keeps, so that it can be shared.
+export function useAddress(initial) {
+  const read = () => ({ ...initial, ...Object.fromEntries(new URLSearchParams(location.search)) });
+  const [values, set] = useState(read);
+  const change = (more) => {
+    const query = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries(more)) {
+      if (value && value !== initial[name]) query.set(name, value); else query.delete(name);
+    }
+    const text = query.toString();
+    history.replaceState(null, "", `${location.pathname}${text && `?${text}`}${location.hash}`);
+    set((before) => ({ ...before, ...more }));
+  };
+  return [values, change];
 }
 
 export function Failure({ error }) {
@@ -72,9 +128,11 @@ export function Time({ at }) {
   return html`<time datetime=${time.toISOString()} title=${time.toISOString()}>${time.toLocaleString()}</time>`;
 }
 
-// Return [rows in order, a header cell that sorts]. `columns`: name -> value of a row to sort by.
-export function useSorting(rows, columns, first) {
-  const [[name, down], set] = useState(first);
+// Return [rows in order, a header cell that sorts]. `columns`: name -> value of a row to sort by;
+// `order`: a name, with a minus to begin with the highest; `set` keeps another one.
+export function useSorting(rows, columns, order, set) {
+  const down = order.startsWith("-");
+  const name = order.replace("-", "") in columns ? order.replace("-", "") : Object.keys(columns)[0];
   const value = columns[name];
   const sorted = [...rows].sort((one, other) => {
     const a = value(one) ?? -1, b = value(other) ?? -1;
@@ -82,7 +140,7 @@ export function useSorting(rows, columns, first) {
   });
   const Heading = ({ by, children, number = true }) => html`
     <th scope="col" class=${number ? "number" : ""} aria-sort=${by === name ? (down ? "descending" : "ascending") : "none"}>
-      <button class="plain" onClick=${() => set([by, by === name ? !down : number])}>
+      <button class="plain" onClick=${() => set(`${(by === name ? !down : number) ? "-" : ""}${by}`)}>
         ${children}${by === name ? (down ? " ↓" : " ↑") : ""}</button></th>`;
   return [sorted, Heading];
 }
@@ -143,19 +201,20 @@ export function Chart({ title, times, lines }) {
 }
 
 // A button that opens a dialog. The dialog says what happens, and does it when it is confirmed.
-// `run` gets the form's fields.
+// `run` gets the form's fields. A text that it returns is shown, and the dialog stays open.
 export function Action({ label, title, children, run, confirm = label, danger = false, disabled = false, changes = true }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
+  const [said, setSaid] = useState("");
   if (changes && session.read_only) return null;
-  const open = () => { setError(null); dialog.current.showModal(); };
+  const open = () => { setError(null); setSaid(""); dialog.current.showModal(); };
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
     try {
-      await run(Object.fromEntries(new FormData(event.target)));
-      dialog.current.close();
+      const text = await run(Object.fromEntries(new FormData(event.target)));
+      if (typeof text === "string") setSaid(text); else dialog.current.close();
     } catch (failure) {
       setError(failure);
     }
@@ -163,7 +222,7 @@ export function Action({ label, title, children, run, confirm = label, danger = 
   };
   return html`<button class=${danger ? "danger" : ""} onClick=${open} disabled=${disabled}>${label}</button>
     <dialog ref=${dialog} aria-label=${title}><form onSubmit=${submit}>
-      <h2>${title}</h2>${children}<${Failure} error=${error} />
+      <h2>${title}</h2>${children}<${Failure} error=${error} />${said && html`<p role="status">${said}</p>`}
       <div class="buttons">
         <button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
         <button class=${danger ? "danger" : "primary"} disabled=${isBusy}>${confirm}</button>

@@ -535,7 +535,13 @@ def _binding(hot: HotAction[QueueContext, Any]) -> Binding:
         trace_header = call.request.headers.get("x-amzn-trace-id")
         queue = await call.queue()
         context = QueueContext(call.engine, call.caller, queue, trace_header, call.is_query)
-        result = await answered(hot.start, context, call.members, holding=call.count_received)
+        result = await answered(
+            hot.start,
+            context,
+            call.members,
+            holding=call.count_received,
+            client=(call.caller, call.request.origin),
+        )
         if result and hot.finish_in_steps is not None:
             return await run_in_steps(hot.finish_in_steps(context, call.members, result))
         return hot.finish(context, call.members, result)

@@ -1,0 +1,252 @@
+"""Live figures of queues, for people who look at them: depths, rates, ages, and who reads.
+
+A view is a page of queues of an account, or one queue. This process computes the figures of a view
+once for all its viewers, by one statement every 2 s for each account. Viewers get the rows that
+have changed since they looked. A slow viewer skips figures and keeps none in memory.
+
+The processes of a gateway ask one another for receivers: a receive waits in one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import orjson
+
+from queuegate.gateway.operations.queues.receives import Receiving
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.wakeups import place_of_pause
+from queuegate.gateway.operations.telemetry.series import ChannelTotals, Throughput
+from queuegate.storage.queues import depths
+from queuegate.storage.queues.depths import QueueFigures
+from queuegate.storage.storage_errors import Unavailable
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.runtime.engine import Engine
+
+READERS = b"readers"
+"""The question to other processes of the gateway. A queue's number follows: list its receivers."""
+_MOST_QUEUES = 1_000
+"""Queues of a view."""
+_APART_SECONDS = 2.0
+_SHARE = 10
+"""A statement that takes long is repeated less often: it runs at most one tenth of the time."""
+_AT_ONCE = 200
+"""Rows between turns of the event loop."""
+_MOST_LISTED = 100
+"""Waiting receivers of a queue that a process lists."""
+_MOST_SECONDS = 90.0
+"""Rates over longer times are not shown: this process has looked only once."""
+
+Ask = Callable[[bytes], Awaitable[list[bytes]]]
+"""Asks the other processes of this gateway."""
+
+
+def readers_here(engine: Engine, question: bytes) -> bytes:
+    """Return, as JSON, the readers of this process: of each queue the number of waiting receives
+    and the milliseconds of the last one that returned messages; or the receives that wait at one
+    queue: key, address and seconds left, null for a consumer of a channel."""
+    number = question[len(READERS) :].strip()
+    if not number:
+        last = {one: series.received_at_ms for one, series in engine.series.queues.items()}
+        waiting = engine.wakeups.parked_queues()
+        found = {str(one): (waiting.get(one, 0), last.get(one, 0)) for one in last | waiting}
+        return orjson.dumps(found)
+    queue_id = int(number)
+    wakeups = engine.wakeups
+    parked = wakeups.parked_at(queue_id) + wakeups.parked_at(place_of_pause(queue_id))
+    # Only receives park at queues. JSON has null for no deadline.
+    return orjson.dumps([cast(Receiving, one).client() for one in parked[:_MOST_LISTED]])
+
+
+class LivePage(NamedTuple):
+    """The queues of a view: those after a name whose names contain ``find``, or one queue."""
+
+    account_id: str
+    region: str
+    name: str = ""
+    find: str = ""
+    after: str = ""
+
+
+class LiveView:
+    """The rows of a page, each as JSON with the version in which it changed."""
+
+    def __init__(self) -> None:
+        self.viewers = 0
+        self.is_ended = False
+        self.task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._version = 0
+        self._whole = 0
+        """Viewers of an earlier version get all rows: queues were deleted since."""
+        self._rows: dict[str, tuple[int, bytes]] = {}
+        self._head: dict[str, object] = {}
+
+    def put(self, rows: dict[str, bytes], head: dict[str, object]) -> None:
+        """Replace the rows, and tell the viewers."""
+        self._version += 1
+        if self._rows.keys() - rows.keys():
+            self._whole = self._version
+        before = self._rows
+        self._rows = {}
+        for name, row in rows.items():
+            version, known = before.get(name, (0, b""))
+            self._rows[name] = (version if known == row else self._version, row)
+        self.tell(head)
+
+    def tell(self, head: dict[str, object]) -> None:
+        """Tell the viewers something beside the rows."""
+        self._head = head
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def end(self) -> None:
+        """End all viewers."""
+        self.is_ended = True
+        self._changed.set()
+
+    async def changes(self) -> AsyncGenerator[bytes, None]:
+        """Yield what changed, as JSON, each time that the view is computed."""
+        seen = 0
+        while not self.is_ended:
+            changed = self._changed
+            if self._head:
+                rows = [row for version, row in self._rows.values() if version > seen]
+                if seen < self._whole:
+                    rows = [row for _, row in self._rows.values()]
+                head = orjson.dumps(self._head | {"whole": seen < self._whole or not seen})
+                seen = self._version
+                yield b'%b,"rows":[%b]}' % (head[:-1], b",".join(rows))
+            await changed.wait()
+
+
+class LiveQueues:
+    """The views of this process."""
+
+    def __init__(self, engine: Engine, ask: Ask) -> None:
+        self._engine = engine
+        self._ask = ask
+        self._views: dict[LivePage, LiveView] = {}
+        self._throughput = Throughput()
+        self._readers: dict[str, list[float]] = {}
+        self._readers_at = -math.inf
+
+    @contextlib.contextmanager
+    def view(self, page: LivePage) -> Iterator[LiveView]:
+        """Compute a page while somebody views it."""
+        view = self._views.get(page)
+        if view is None:
+            view = self._views[page] = LiveView()
+            view.task = asyncio.create_task(self._keep(page, view))
+        view.viewers += 1
+        try:
+            yield view
+        finally:
+            view.viewers -= 1
+            if not view.viewers and view.task is not None:
+                self._views.pop(page, None)
+                view.task.cancel()
+
+    async def _keep(self, page: LivePage, view: LiveView) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._engine.stopping and not view.is_ended:
+                started = loop.time()
+                try:
+                    await self._look(page, view)
+                except Unavailable as error:
+                    view.tell({"error": str(error)})
+                spent = loop.time() - started
+                views = sum(one.account_id == page.account_id for one in self._views)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(_APART_SECONDS, _SHARE * spent) * views):
+                        await self._engine.draining.wait()
+        finally:
+            view.end()
+
+    async def _look(self, page: LivePage, view: LiveView) -> None:
+        account_id, region, name, find, after = page
+        most = 1 if name else _MOST_QUEUES
+        if name:
+            # Behind the last possible name before this one: "~" sorts behind each character of one.
+            after = f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
+        clock = self._engine.clock.of(account_id)
+        # Readers are known by the common clock.
+        ahead = clock.timestamp() - self._engine.clock.timestamp()
+        async with self._engine.database.transaction() as tx:
+            found = await depths.overview(
+                tx, clock.now(), (account_id, region), (after, find), most + 1
+            )
+        if name and (not found or found[0].name != name):
+            # Viewers come again, and are told that the queue does not exist.
+            view.end()
+            return
+        readers = await self._all_readers()
+        rows = {}
+        for place, one in enumerate(found[:most]):
+            rows[one.name] = self._row(one, readers, ahead)
+            if place % _AT_ONCE == _AT_ONCE - 1:
+                await yield_to_loop()
+        head: dict[str, object] = {
+            "at": found[0].now.timestamp() if found else self._engine.clock.timestamp(),
+            "next": found[most - 1].name if len(found) > most else None,
+            "since": self._engine.series.started_at + ahead,
+        }
+        view.put(
+            rows, head | (await self._receivers(account_id, found[0].queue_id) if name else {})
+        )
+
+    async def _receivers(self, account_id: str, queue_id: int) -> dict[str, object]:
+        """Return the receives that wait at a queue, and the processes that were asked."""
+        engine, question = self._engine, b"%b %d\n" % (READERS, queue_id)
+        answers = [readers_here(engine, question), *await self._ask(question)]
+        return {
+            "recording": account_id in engine.events.rings,
+            "receivers": [*chain.from_iterable(map(orjson.loads, answers))],
+            "processes": len(answers),
+            "elsewhere": engine.wakeups.peer_count() >= len(answers),
+        }
+
+    async def _all_readers(self) -> dict[str, list[float]]:
+        """Return the readers of all processes of the gateway, as ``readers_here``."""
+        time = asyncio.get_running_loop().time()
+        if time - self._readers_at > _APART_SECONDS / 2:
+            question = READERS + b"\n"
+            found = [readers_here(self._engine, question), *await self._ask(question)]
+            readers: dict[str, list[float]] = orjson.loads(found[0])
+            for one in found[1:]:
+                for queue_id, (waiting, last) in orjson.loads(one).items():
+                    more, later = readers.get(queue_id, (0, 0))
+                    readers[queue_id] = [waiting + more, max(last, later)]
+            self._readers, self._readers_at = readers, time
+        return self._readers
+
+    def _row(self, one: QueueFigures, readers: dict[str, list[float]], ahead: float) -> bytes:
+        """Return name, visible, in flight, delayed, time of the oldest, rates in and out, dead
+        letters, waiting receivers, time of the last receive, and 1 if paused. Times are in
+        seconds."""
+        totals = ChannelTotals(one.now, one.arrived, max(one.arrived - one.total, 0), 0)
+        rates = self._throughput.rates(one, totals)
+        is_known = rates.over_seconds < _MOST_SECONDS
+        waiting, last_ms = readers.get(str(one.queue_id), (0, 0))
+        return orjson.dumps(
+            (
+                one.name,
+                max(one.total - one.in_flight - one.delayed, 0),
+                one.in_flight,
+                one.delayed,
+                None if one.oldest_at is None else int(one.oldest_at.timestamp()),
+                round(rates.published, 2) if is_known else None,
+                round(rates.finished, 2) if is_known else None,
+                one.dead,
+                waiting,
+                int(last_ms / 1000 + ahead) if last_ms else None,
+                int(one.is_paused),
+            )
+        )

@@ -1,0 +1,126 @@
+"""Views of live figures: equal to the metrics of a queue, computed once, and kept by nobody."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+import pytest
+
+from queuegate.gateway.operations.channels.channels import ChannelMessage, publish_one
+from queuegate.gateway.operations.queues import live_queues
+from queuegate.gateway.operations.queues.live_queues import LivePage, LiveQueues, LiveView
+from queuegate.gateway.operations.queues.queues import delete_queue, metrics
+from queuegate.storage.queues import depths
+from tests.operations.world import World
+
+
+class Siblings:
+    """The other processes of a gateway: none, but it counts how often they are asked."""
+
+    count = 0
+
+    async def __call__(self, _: bytes) -> list[bytes]:
+        self.count += 1
+        return []
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_queues, "_APART_SECONDS", 0.02)
+
+
+async def shown(live: LiveQueues, page: LivePage) -> dict[str, Any]:
+    """The first figures of a page."""
+    with live.view(page) as view:
+        async with aclosing(view.changes()) as changes:
+            found: dict[str, Any] = orjson.loads(await anext(changes))
+    return found
+
+
+async def test_an_overview_agrees_with_the_metrics_of_each_kind(world: World) -> None:
+    plain = await world.make_queue("plain")
+    for delay in (0, 0, 0, 600):
+        await world.send(plain, delay_seconds=delay)
+    await world.receive(plain, 1)
+    fifo = await world.make_queue("fifo.fifo", ContentBasedDeduplication="true")
+    late = await world.make_queue("late.fifo", DelaySeconds="600", ContentBasedDeduplication="true")
+    for number in range(6):
+        for queue in (fifo, late):
+            await world.send(queue, f"body {number}", group_id=f"group-{number % 2}")
+    await world.receive(fifo, 2)
+    for seconds in (None, 1):
+        message = ChannelMessage("urgent", b'"a"', priority=3, ttl_seconds=seconds)
+        await publish_one(world.engine, world.caller, message)
+    await world.make_queue("empty")
+    world.clock.move_on(5)
+    place, now = (world.caller.account_id, world.caller.region), world.clock.now()
+    async with world.engine.database.transaction() as tx:
+        found = await depths.overview(tx, now, place, ("", ""), 10)
+    assert [one.name for one in found] == ["empty", "fifo.fifo", "late.fifo", "plain", "urgent"]
+    for one in found:
+        queue = await world.engine.queues.find(*place, one.name)
+        exact = await metrics(world.engine, world.caller, queue)
+        counts = exact.counts
+        assert (one.total - one.in_flight - one.delayed, one.in_flight, one.delayed) == (
+            counts.visible,
+            counts.in_flight,
+            counts.delayed,
+        ), one.name
+        age = None if one.oldest_at is None else int((one.now - one.oldest_at).total_seconds())
+        assert (age, one.arrived) == (exact.oldest_age_seconds, exact.total), one.name
+
+
+async def test_viewers_of_a_page_share_its_figures(world: World) -> None:
+    queue = await world.make_queue("orders")
+    asked = Siblings()
+    live = LiveQueues(world.engine, asked)
+    page = LivePage(world.caller.account_id, world.caller.region)
+    with live.view(page) as view, live.view(page) as other:
+        assert view is other
+        async with aclosing(view.changes()) as one, aclosing(other.changes()) as two:
+            assert orjson.loads(await anext(one))["rows"] == orjson.loads(await anext(two))["rows"]
+            assert asked.count == 1
+            await world.send(queue)
+            async for change in one:
+                if found := orjson.loads(change)["rows"]:
+                    break
+            assert found[0][:2] == ["orders", 1]
+    assert live._views == {}
+    assert view.task is not None
+    assert view.task.cancelling()
+
+
+async def test_a_slow_viewer_gets_what_is_now(world: World) -> None:
+    view = LiveView()
+    view.put({"a": b'["a",1]', "b": b'["b",1]'}, {"at": 1})
+    async with aclosing(view.changes()) as changes:
+        assert orjson.loads(await anext(changes))["rows"] == [["a", 1], ["b", 1]]
+        for number in range(2, 9):
+            view.put({"a": b'["a",%d]' % number, "b": b'["b",1]'}, {"at": number})
+        assert orjson.loads(await anext(changes)) == {"at": 8, "whole": False, "rows": [["a", 8]]}
+        view.put({"b": b'["b",1]'}, {"at": 9})
+        assert orjson.loads(await anext(changes)) == {"at": 9, "whole": True, "rows": [["b", 1]]}
+        view.end()
+        assert [one async for one in changes] == []
+
+
+async def test_many_queues_come_by_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_queues, "_MOST_QUEUES", 2)
+    for name in "abc":
+        last = await world.make_queue(name)
+    live = LiveQueues(world.engine, Siblings())
+    page = LivePage(world.caller.account_id, world.caller.region)
+    first = await shown(live, page)
+    assert ([row[0] for row in first["rows"]], first["next"]) == (["a", "b"], "b")
+    with live.view(page._replace(after="b")) as view:
+        async with aclosing(view.changes()) as changes:
+            found = orjson.loads(await anext(changes))
+            assert ([row[0] for row in found["rows"]], found["next"]) == (["c"], None)
+            await delete_queue(world.engine, world.caller, last)
+            async for change in changes:
+                found = orjson.loads(change)
+                if found["whole"]:
+                    break
+            assert found["rows"] == []
