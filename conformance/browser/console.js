@@ -14,6 +14,7 @@ const [endpoint, program, pictures, reading] = process.argv.slice(2);
 
 const VIEWS = {
   queues: "", queue: "queues/orders", charts: "queues/orders?tab=charts", attributes: "queues/orders?tab=attributes",
+  receivers: "queues/idle?tab=receivers", events: "queues/orders?tab=events", dead: "queues/jobs-dead",
   subscriptions: "queues/orders?tab=subscriptions", topics: "topics", topic: "topics/news", logs: "logs",
   hooks: "topics/hooks", log: "logs/audit", group: "logs/audit?group=billing", channels: "channels", channel: "channels/alerts", schedules: "schedules", operate: "operate", absent: "nowhere",
 };
@@ -52,11 +53,30 @@ const inDialog = (selector) => page.locator(`dialog[open] ${selector}`);
 const confirm = () => page.locator("dialog[open] .buttons button:last-child").click();
 const shows = (text) => page.waitForFunction((wanted) => document.body.innerText.includes(wanted), {}, text);
 
+// Call an action of SQS as a client beside the page.
+const sqs = (action, members) => fetch(endpoint, {
+  method: "POST", body: JSON.stringify(members),
+  headers: { authorization: "Bearer 000000000000", "content-type": "application/x-amz-json-1.0", "x-amz-target": `AmazonSQS.${action}` },
+});
+
 async function visit(view, at = endpoint) {
   await page.goto(`${at}/console/${view}`);
   await page.waitForSelector("h1, .empty");
   await page.waitForFunction(() => window.pending === 0 && performance.now() > window.answered + 200);
 }
+
+const waiting = sqs("ReceiveMessage", { QueueUrl: "idle", WaitTimeSeconds: 20 }).then((answer) => answer.json());
+await check("shows who waits, and follows without loading again", async () => {
+  await visit("queues/idle?tab=receivers");
+  await shows("127.0.0.1");
+  await page.screenshot({ path: join(pictures, "waiting.png") });
+  await visit("");
+  await shows("1 waiting");
+  await page.evaluate(() => { window.isSame = true; });
+  await sqs("SendMessage", { QueueUrl: "idle", MessageBody: "at last" });
+  await shows("s ago");
+  if (!(await waiting).Messages || !(await page.evaluate(() => window.isSame))) throw new Error("it loaded again");
+});
 
 for (const [width, theme] of [[1200, "light"], [390, "dark"]]) {
   await page.setViewport({ width, height: 900 });
@@ -104,7 +124,82 @@ await check("deletes one message after it has asked", async () => {
   await inMessage("It cannot be undone: delete it").click();
   await page.waitForFunction(() => !document.body.innerText.includes('{"by": "console"}'));
 });
+await check("keeps what is typed while the queue changes", async () => {
+  await button("Send a message").click();
+  await inDialog("[name=body]").fill("half a sentence");
+  await sqs("SendMessage", { QueueUrl: "orders", MessageBody: '{"by": "somebody else"}' });
+  await shows("somebody else");
+  const typed = await page.$eval("dialog[open] [name=body]", (input) => input.value);
+  if (typed !== "half a sentence") throw new Error(`it is "${typed}" now`);
+  await page.keyboard.press("Escape");
+});
 await check("shows marks of direction as escapes", () => shows("\\u202etxt.exe"));
+await check("filters by body, attribute and count, and keeps that in the address", async () => {
+  const label = (text) => page.locator(`::-p-xpath(//label[contains(., "${text}")]/input)`);
+  await label("Body contains").fill('"order": 7');
+  await page.keyboard.press("Enter");
+  await shows("Searched");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await visit(`queues/jobs-dead?attribute=${encodeURIComponent("kind=job 2*")}`);
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await visit("queues/jobs-dead?attribute=kind%3Djob&receives=9");
+  await shows("Change the filter.");
+});
+await check("counts chosen dead letters, then moves them at a rate", async () => {
+  await visit("queues/jobs-dead");
+  await button("Choose all").click();
+  await button("Redrive the chosen ones").click();
+  await inDialog("[name=dry_run]").click();
+  await confirm();
+  await shows("Would move 2 of 2.");
+  await inDialog("[name=dry_run]").click();
+  await inDialog("[name=rate]").fill("1");
+  await confirm();
+  await shows("Moved 2 of 2.");
+  await page.screenshot({ path: join(pictures, "redrive.png") });
+  await visit("queues/jobs");
+  await shows("job 2");
+});
+await check("records events, and tells the story of a message", async () => {
+  await visit("queues/idle?tab=events");
+  await button("Record events").click();
+  await confirm();
+  await shows("Nothing has happened since.");
+  await sqs("SendMessage", { QueueUrl: "idle", MessageBody: "with a story" });
+  await shows("sent");
+  await page.screenshot({ path: join(pictures, "story.png") });
+  await visit("queues/idle");
+  await page.locator("tbody tr:last-child td button").click();
+  await page.waitForFunction(() => document.querySelector("dialog[open] [aria-label=Events]"));
+  await page.keyboard.press("Escape");
+});
+await check("changes the visibility of a message", async () => {
+  await page.locator("tbody tr:last-child td button").click();
+  await inDialog(".buttons input").fill("600");
+  await page.locator('::-p-xpath(//dialog[@open]//button[normalize-space()="Change visibility"])').click();
+  await page.waitForFunction(() => document.querySelector("tbody tr:last-child .tag")?.innerText === "delayed");
+});
+await check("works in other regions and accounts, which the address keeps", async () => {
+  await page.goto(`${endpoint}/console/#000000000007/eu-west-1`);
+  await page.reload();
+  await shows("This account has no queue here.");
+  await button("Create a queue").click();
+  await inDialog("[name=name]").fill("abroad");
+  await confirm();
+  await page.waitForFunction(() => location.hash === "#000000000007/eu-west-1" && location.pathname.endsWith("/abroad"));
+  await button("Send a message").click();
+  await inDialog("[name=body]").fill("far away");
+  await confirm();
+  await shows("far away");
+  await page.screenshot({ path: join(pictures, "abroad.png") });
+  await page.locator("header input").fill("000000000000");
+  await page.keyboard.press("Enter");
+  await page.select("header select", "us-east-1");
+  await page.waitForFunction(() => !location.hash);
+  // The account without the queue refused its view.
+  complaints = complaints.filter((text) => !/status of 40[04]/.test(text));
+});
+await visit("queues/orders");
 await check("pauses and resumes", async () => {
   await button("Pause").click();
   await confirm();
@@ -217,9 +312,9 @@ await check("pauses, resumes and runs schedules of both APIs", async () => {
   await page.waitForSelector("svg.line circle");
 });
 await check("finds queues by name, and keeps that in the address", async () => {
-  await visit("?find=dead");
+  await visit("?find=rs-dead");
   await shows("1 of 1 queues");
-  if (!page.url().includes("find=dead")) throw new Error(page.url());
+  if (!page.url().includes("find=rs-dead")) throw new Error(page.url());
 });
 await check("offers no change where it is read-only, and still tries messages", async () => {
   for (const view of ["topics/hooks", "logs/audit?group=billing", "channels/alerts", "schedules"]) {

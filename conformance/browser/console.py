@@ -1,26 +1,27 @@
 """The console in a real browser: each view, what its buttons do, and what axe-core finds."""
 
+
 from __future__ import annotations
 
+import boto3  # type: ignore[import-untyped]
 import json
 import os
 import subprocess
 import tempfile
-from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
-
-import boto3  # type: ignore[import-untyped]
-
 from conformance import node
 from conformance.serving import gateway
+from pathlib import Path
+from typing import Any
+from urllib.request import Request
+from urllib.request import urlopen
+
 
 HERE = Path(__file__).resolve().parent
 _SECONDS = 300
 _HOSTILE = (
     "<script>window.wrong = 1</script>",
     "\u202etxt.exe",
-    "x" * 100_000,
+    "x" * 1_048_576,
     "<img src=x onerror=alert(1)>",
 )
 
@@ -81,6 +82,7 @@ def fill(endpoint: str) -> None:
         sqs.send_message(QueueUrl=orders, MessageBody=body)
     sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=3, VisibilityTimeout=300)
     sqs.send_message(QueueUrl=dead, MessageBody="a message that failed")
+    fill_dead_letters(sqs)
     topic = sns.create_topic(Name="news")["TopicArn"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn("orders-dead"))
     sns.subscribe(
@@ -106,6 +108,20 @@ def fill(endpoint: str) -> None:
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": arn("orders"), "RoleArn": "arn:aws:iam::000000000000:role/any"},
     )
+
+
+def fill_dead_letters(sqs: Any) -> None:
+    """Make an empty queue, and one whose messages were received too often."""
+    sqs.create_queue(QueueName="idle")
+    arn = "arn:aws:sqs:us-east-1:000000000000:jobs-dead"
+    once = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    sqs.create_queue(QueueName="jobs-dead")
+    jobs = sqs.create_queue(QueueName="jobs", Attributes={"RedrivePolicy": once})["QueueUrl"]
+    for body in ("job 1", "job 2"):
+        attributes = {"kind": {"DataType": "String", "StringValue": f"{body} of many"}}
+        sqs.send_message(QueueUrl=jobs, MessageBody=body, MessageAttributes=attributes)
+    for _ in range(3):
+        sqs.receive_message(QueueUrl=jobs, MaxNumberOfMessages=10, VisibilityTimeout=0)
 
 
 def visit_console(program: str, pictures: Path | None) -> dict[str, str]:

@@ -208,7 +208,7 @@ export function Action({ label, title, children, run, confirm = label, danger = 
   const [isBusy, setBusy] = useState(false);
   const [said, setSaid] = useState("");
   if (changes && session.read_only) return null;
-  const open = () => { setError(null); setSaid(""); dialog.current.showModal(); };
+  const open = () => { setError(null); setSaid(""); dialog.current.firstChild.reset(); dialog.current.showModal(); };
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -244,10 +244,10 @@ export function useAnswer(ask) {
   return [...state, submit];
 }
 
-// `defaultValue`: a view that refreshes must not reset what is being typed.
+// A field keeps what is typed while its view is drawn again, so `value` is only its first one.
 export function Field({ label, name, kind = "text", value = "", ...rest }) {
   const input = kind === "area"
-    ? html`<textarea name=${name} rows="6" ...${rest}>${value}</textarea>`
+    ? html`<textarea name=${name} rows="6" defaultValue=${value} ...${rest}></textarea>`
     : html`<input type=${kind} name=${name} defaultValue=${value} ...${rest} />`;
   return html`<label class="field"><span>${label}</span>${input}</label>`;
 }
@@ -262,7 +262,7 @@ export function Rows({ of, label }) {
   const names = [...new Set(of.flatMap((row) => Object.keys(row).filter((key) => typeof row[key] !== "object" || row[key] === null)))];
   return html`<${Scroll} label=${label}><table><thead><tr>${names.map((one) => html`<th scope="col">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class="body">${row[one] === null || row[one] === undefined ? "–"
-      : /_at$/.test(one) ? html`<${Time} at=${row[one]} />` : plain(String(row[one]))}</td>`)}</tr>`)}</tbody></table><//>`;
+      : /(^|_)at$/.test(one) ? html`<${Time} at=${row[one]} />` : plain(String(row[one]))}</td>`)}</tr>`)}</tbody></table><//>`;
 }
 
 // Keep the samples of a page: at most 300 of [seconds, ...numbers].

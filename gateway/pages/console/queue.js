@@ -45,7 +45,7 @@ export function QueueView({ name }) {
       Visible: count(row.visible), "In flight": count(row.flight), Delayed: count(row.delayed),
       Oldest: age(row.oldest && page.at - row.oldest), Sent: rate(row.sent), Finished: rate(row.finished),
       "Dead letters": count(row.dead), Waiting: count(row.waiting),
-      "Last receive": row.read ? html`<${Time} at=${row.read * 1000} />` : "–",
+      "Last receive": row.read ? `${age(page.at - row.read)} ago` : "–",
     }} />
     <${Route} name=${name} policy=${policy} sources=${queue.sources} />
     <div class="tabs" role="tablist">${Object.entries(TABS).map(([one, label]) => html`
