@@ -1,20 +1,19 @@
 """The console in a real browser: each view, what its buttons do, and what axe-core finds."""
 
-
 from __future__ import annotations
 
-import boto3  # type: ignore[import-untyped]
 import json
 import os
 import subprocess
 import tempfile
-from conformance import node
-from conformance.serving import gateway
 from pathlib import Path
 from typing import Any
-from urllib.request import Request
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
+import boto3  # type: ignore[import-untyped]
+
+from conformance import node
+from conformance.serving import gateway
 
 HERE = Path(__file__).resolve().parent
 _SECONDS = 300

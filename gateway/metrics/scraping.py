@@ -5,32 +5,27 @@ requests the counters of the others over sockets in the runtime directory and ad
 counters never decrease. The last known counters stand in for a process that is too busy to answer.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gzip
 import logging
-import msgspec
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
 from queuegate.gateway.metrics import old_names
-from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
-from queuegate.gateway.metrics.snapshots import NOTHING_STORED
-from queuegate.gateway.metrics.snapshots import ProcessSnapshot
-from queuegate.gateway.operations.queues.live_queues import READERS
-from queuegate.gateway.operations.queues.live_queues import readers_here
-from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth
-from queuegate.gateway.operations.telemetry.database_health import DatabaseReport
-from queuegate.gateway.operations.telemetry.series import MOST_GROUPS
-from queuegate.gateway.operations.telemetry.series import MOST_QUEUES
+from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
+from queuegate.gateway.operations.queues.live_queues import READERS, readers_here
+from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth, DatabaseReport
+from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
 from queuegate.storage.logs import stored_logs
 from queuegate.storage.queues import depths
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import web_hook_deliveries
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.tls import Certificate

@@ -6,18 +6,21 @@ to the local machine. Ephemeral gateways open them to all clients, because their
 Pages below /_admin are declared as endpoints (``admin_openapi``).
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import orjson
 import time
-from collections.abc import Callable
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+
 from queuegate.gateway import audit_lines
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
@@ -27,27 +30,22 @@ from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.pages import page_paths
 from queuegate.gateway.pages.admin_endpoints import AdminPages
-from queuegate.gateway.pages.admin_openapi import ABOUT
-from queuegate.gateway.pages.admin_openapi import ENDPOINTS
+from queuegate.gateway.pages.admin_openapi import ABOUT, ENDPOINTS
 from queuegate.gateway.pages.console_pages import console_routes
-from queuegate.gateway.pages.public_pages import REQUEST
-from queuegate.gateway.pages.public_pages import certificate_routes
-from queuegate.gateway.pages.public_pages import documentation_routes
-from queuegate.gateway.pages.public_pages import front_route
+from queuegate.gateway.pages.public_pages import (
+    REQUEST,
+    certificate_routes,
+    documentation_routes,
+    front_route,
+)
 from queuegate.storage import stored_clocks as stored_settings
-from queuegate.storage.storage_errors import AuthorizationError
-from queuegate.storage.storage_errors import Denied
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import RequestTooLarge
-from queuegate.storage.storage_errors import Unavailable
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
-from starlette.routing import Route
-from starlette.routing import Router
-from typing import Any
-from typing import NoReturn
-from typing import TYPE_CHECKING
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
+    Denied,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

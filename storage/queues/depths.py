@@ -1,14 +1,13 @@
 """Depths of queues and topics for /metrics, and the ages of messages."""
 
-
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import Ages
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction

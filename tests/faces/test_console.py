@@ -1,20 +1,17 @@
 """The web console at /console: its files, and sessions of a key."""
 
-
 from __future__ import annotations
 
 import json
-import pytest
 from collections.abc import Iterator
-from tests.faces.connections import Answer
-from tests.faces.connections import Connection
-from tests.faces.connections import fetch
-from tests.faces.connections import request_bytes
+from typing import Any
+
+import pytest
+
+from tests.faces.connections import Answer, Connection, fetch, request_bytes
 from tests.faces.servers import Server
 from tests.faces.signing import Verifying
 from tests.waiting import until
-from typing import Any
-
 
 ACCOUNT = "111122223333"
 JSON = {"Content-Type": "application/json"}

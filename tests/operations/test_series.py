@@ -1,43 +1,34 @@
 """Series of a queue end with the queue, and readiness reports lanes that hang."""
 
-
 from __future__ import annotations
 
 import asyncio
 import json
-import pytest
 import re
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from queuegate.gateway.metrics import scraping as metrics_page
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import delete_group
-from queuegate.gateway.operations.queues.queues import TitledQueue
-from queuegate.gateway.operations.queues.queues import create_titled
+from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry import series as counters
-from queuegate.gateway.operations.telemetry.series import GroupNumbers
-from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.gateway.operations.telemetry.series import TopicNumbers
+from queuegate.gateway.operations.telemetry.series import GroupNumbers, Series, TopicNumbers
 from queuegate.gateway.pages import operator_pages as pages
-from queuegate.storage.model import ConsumerGroup
-from queuegate.storage.model import ConsumerGroupSettings
-from queuegate.storage.model import LogRetention
-from queuegate.storage.model import StoredLog
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, LogRetention, StoredLog
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics
-from tests.operations.conftest import ACCOUNT
-from tests.operations.conftest import MakeQueue
-from tests.operations.conftest import REGION
-from tests.operations.conftest import SendTo
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
 from tests.operations.log_groups import Orders
 from tests.operations.sqs import delete_queue
 from tests.operations.topics_and_subscriptions import Sns
 from tests.operations.world import World
-from typing import Any
 
 
 @pytest.fixture

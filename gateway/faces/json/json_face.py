@@ -3,55 +3,51 @@
 A face consists of endpoints, the prefix of their paths, and a configuration.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
-import msgspec
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from msgspec import Struct
-from msgspec import structs
-from queuegate.gateway.faces.interface import CallerAuthenticator
-from queuegate.gateway.faces.interface import ConnectionHandler
-from queuegate.gateway.faces.interface import CredentialRule
-from queuegate.gateway.faces.interface import DOCUMENT
-from queuegate.gateway.faces.interface import Face
-from queuegate.gateway.faces.interface import Headers
-from queuegate.gateway.faces.interface import Request
-from queuegate.gateway.faces.interface import RequestedOperation
-from queuegate.gateway.faces.interface import Response
-from queuegate.gateway.faces.interface import Work
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from queuegate.gateway.faces.interface import (
+    DOCUMENT,
+    CallerAuthenticator,
+    ConnectionHandler,
+    CredentialRule,
+    Face,
+    Headers,
+    Request,
+    RequestedOperation,
+    Response,
+    Work,
+)
 from queuegate.gateway.faces.json import decoding
-from queuegate.gateway.faces.json.json_endpoints import Answer
-from queuegate.gateway.faces.json.json_endpoints import Call
-from queuegate.gateway.faces.json.json_endpoints import Endpoint
-from queuegate.gateway.faces.json.json_endpoints import Error
-from queuegate.gateway.faces.json.json_endpoints import PreparedCall
-from queuegate.gateway.faces.json.json_endpoints import allowed
-from queuegate.gateway.faces.json.json_endpoints import endpoint_for
-from queuegate.gateway.faces.json.json_openapi import FaceDescription
-from queuegate.gateway.faces.json.json_openapi import with_document
+from queuegate.gateway.faces.json.json_endpoints import (
+    Answer,
+    Call,
+    Endpoint,
+    Error,
+    PreparedCall,
+    allowed,
+    endpoint_for,
+)
+from queuegate.gateway.faces.json.json_openapi import FaceDescription, with_document
 from queuegate.gateway.faces.request_facts import facts_of
-from queuegate.gateway.operations.access.authorization import check_right
-from queuegate.gateway.operations.access.authorization import own_arn
+from queuegate.gateway.operations.access.authorization import check_right, own_arn
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.background_tasks import run_at_once
-from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
+from queuegate.gateway.operations.runtime.background_tasks import run_at_once, run_in_steps
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import Client
 from queuegate.protocol import json_wire
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.routing import RouteMatch
-from queuegate.protocol.routing import Router
+from queuegate.protocol.routing import RouteMatch, Router
 from queuegate.storage import storage_errors
-from typing import Any
-
 
 _HUGE = 1_048_576
 _JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")

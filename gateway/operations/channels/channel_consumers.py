@@ -12,52 +12,45 @@ an event gets later messages at once. If the gateway that pushed the messages ha
 redelivery starts when the window ends.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
-from collections.abc import Sequence
-from datetime import datetime
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
 from queuegate.gateway.operations.access.authorization import may
-from queuegate.gateway.operations.channels.consumer_registry import ConsumerEnding
-from queuegate.gateway.operations.channels.consumer_registry import ConsumerWriter
-from queuegate.gateway.operations.channels.consumer_registry import PushEvent
-from queuegate.gateway.operations.channels.consumer_registry import PushedMessage
-from queuegate.gateway.operations.channels.consumer_registry import UnacknowledgedMessage
-from queuegate.gateway.operations.channels.consumer_registry import event_id
-from queuegate.gateway.operations.channels.consumer_registry import number_of
-from queuegate.gateway.operations.channels.consumer_registry import process_of
-from queuegate.gateway.operations.channels.consumer_registry import pushed_token
-from queuegate.gateway.operations.channels.consumer_registry import receipt_of
-from queuegate.gateway.operations.queues.deletions import change_last
-from queuegate.gateway.operations.queues.deletions import finish_last
-from queuegate.gateway.operations.queues.receives import Leasing
-from queuegate.gateway.operations.queues.receives import Receiving
-from queuegate.gateway.operations.queues.receives import release
+from queuegate.gateway.operations.channels.consumer_registry import (
+    ConsumerEnding,
+    ConsumerWriter,
+    PushedMessage,
+    PushEvent,
+    UnacknowledgedMessage,
+    event_id,
+    number_of,
+    process_of,
+    pushed_token,
+    receipt_of,
+)
+from queuegate.gateway.operations.queues.deletions import change_last, finish_last
+from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.gateway.operations.runtime.replies import Client
-from queuegate.gateway.operations.runtime.replies import Reply
-from queuegate.gateway.operations.runtime.replies import Then
-from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.storage_errors import OverLimit
-from queuegate.storage.storage_errors import QueueDoesNotExist
-from queuegate.storage.storage_errors import ReceiptHandleIsInvalid
-from queuegate.storage.storage_errors import Unavailable
-from typing import Final
-from typing import TYPE_CHECKING
+from queuegate.gateway.operations.runtime.replies import Client, Reply, Then, answered
+from queuegate.storage.storage_errors import (
+    OverLimit,
+    QueueDoesNotExist,
+    ReceiptHandleIsInvalid,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
+
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.queue_model import Handle
-    from queuegate.storage.queue_model import Queue
-    from queuegate.storage.queue_model import ReceiptOutcome
-    from queuegate.storage.queue_model import Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:
@@ -258,7 +251,7 @@ class PushConsumer:
 
     def client(self) -> Client:
         """Return the client, for the list of waiting receivers."""
-        return self._caller, self._caller.origin
+        return self.caller, self._caller.origin
 
     def done(self, received: list[Received]) -> None:
         """Push the messages. None: the gateway stops."""

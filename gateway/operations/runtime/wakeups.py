@@ -16,7 +16,6 @@ Receives park at the ids of their queues. Other waiters park at negative places,
 polled. ``TOPICS`` has all other notifications: ``Wakeups.on`` calls one subscriber of each topic.
 """
 
-
 from __future__ import annotations
 
 import asyncio
@@ -25,24 +24,14 @@ import logging
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Iterable
-from contextvars import Context
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
+
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
-from queuegate.storage.notifications import ALL_PROCESSES
-from queuegate.storage.notifications import Notice
-from queuegate.storage.notifications import Notifications
-from queuegate.storage.notifications import payloads
+from queuegate.storage.notifications import ALL_PROCESSES, Notice, Notifications, payloads
 from queuegate.storage.storage_errors import Unavailable
-from typing import Final
-from typing import Literal
-from typing import NamedTuple
-from typing import Protocol
-from typing import TYPE_CHECKING
-from typing import cast
 
 if TYPE_CHECKING:
     from queuegate.storage.queues.messages import Receive
