@@ -273,11 +273,10 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
 
 -- name: oldest_ages
 -- params: now, most, queue_ids, marks
--- The age of the oldest visible message of every live queue that has one; the `most` oldest of them.
--- Of a standard queue: of the first message never received, and of the first ten received before. Of
--- a FIFO queue: of the heads of the five groups that have been ready the longest. Queues that hold
--- nothing are not probed. No visible message of a queue lies left of its mark. MATERIALIZED: the
--- probes would run three times.
+-- For every queue that holds messages the age of the oldest visible one, of the `most` oldest: of a
+-- standard queue the first message never received and the first ten received before, of a FIFO queue
+-- the heads of five groups. No visible message lies left of a mark. MATERIALIZED: the probes would
+-- run three times.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), marks AS MATERIALIZED (

@@ -146,16 +146,13 @@ def _of_transactions(found: DatabaseStatistics) -> Iterator[Finding]:
         )
     oldest = server.oldest
     if oldest is not None and oldest.age_seconds >= LONG_TRANSACTION_SECONDS:
-        yield Finding("transactions", oldest_transaction(found), _ending(oldest.pid))
-
-
-def _ending(pid: int | None) -> str:
-    if pid is None:
-        return "end it with COMMIT PREPARED or ROLLBACK PREPARED"
-    return (
-        f"let its client end it, or SELECT pg_terminate_backend({pid}); "
-        "idle_in_transaction_session_timeout ends such sessions"
-    )
+        remedy = (
+            "end it with COMMIT PREPARED or ROLLBACK PREPARED"
+            if oldest.pid is None
+            else f"let its client end it, or SELECT pg_terminate_backend({oldest.pid}); "
+            "idle_in_transaction_session_timeout ends such sessions"
+        )
+        yield Finding("transactions", oldest_transaction(found), remedy)
 
 
 def oldest_transaction(found: DatabaseStatistics) -> str:
