@@ -251,7 +251,7 @@ class PushConsumer:
 
     def client(self) -> Client:
         """Return the client, for the list of waiting receivers."""
-        return self.caller, self._caller.origin
+        return self.caller, self.caller.origin
 
     def done(self, received: list[Received]) -> None:
         """Push the messages. None: the gateway stops."""
