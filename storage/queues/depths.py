@@ -41,7 +41,7 @@ async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth
     return await _SQL["depths"].all(tx, Depth._make, now, most)
 
 
-class QueueFigures(NamedTuple):
+class LiveFigures(NamedTuple):
     """The figures of one queue in an overview. ``total`` is exact; ``in_flight`` and ``delayed``
     are counted up to a limit."""
 
@@ -62,11 +62,11 @@ class QueueFigures(NamedTuple):
 
 async def overview(
     tx: Transaction, now: datetime | None, place: tuple[str, str], page: tuple[str, str], most: int
-) -> list[QueueFigures]:
+) -> list[LiveFigures]:
     """Return the figures of at most ``most`` queues of an account and region. ``page``: the name
     before the first one, and a text in lower case that names contain."""
     query = _SQL["overview"].by_key
-    return await query.all(tx, QueueFigures._make, now, *place, *page, most, _HIDDEN_COUNTED)
+    return await query.all(tx, LiveFigures._make, now, *place, *page, most, _HIDDEN_COUNTED)
 
 
 class TitledDepth(NamedTuple):

@@ -23,7 +23,7 @@ from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
 from queuegate.gateway.operations.telemetry.series import ChannelTotals, Throughput
 from queuegate.storage.queues import depths
-from queuegate.storage.queues.depths import QueueFigures
+from queuegate.storage.queues.depths import LiveFigures
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class LiveQueues:
             self._readers, self._readers_at = readers, time
         return self._readers
 
-    def _row(self, one: QueueFigures, readers: dict[str, list[float]], ahead: float) -> bytes:
+    def _row(self, one: LiveFigures, readers: dict[str, list[float]], ahead: float) -> bytes:
         """Return name, visible, in flight, delayed, time of the oldest, rates in and out, dead
         letters, waiting receivers, time of the last receive, and 1 if paused. Times are in
         seconds."""

@@ -66,7 +66,7 @@ export function useStream(query) {
       try {
         if (!document.hidden) await follow(wanted, stop.signal, use);
       } catch (error) {
-        if (error.name !== "AbortError") failure = error;
+        if (error.name !== "AbortError") failure = error.status ? error : new Error("The gateway does not answer. Trying again …");
       }
       clearTimeout(again);
       if (isOver) return;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,7 +64,8 @@ def test_queues_are_listed_with_what_they_hold(command: Command, rest: Rest) -> 
     command("queues", "pause", "orders")
     heads, *rows = [" ".join(line.split()) for line in command("queues", "list").splitlines()]
     assert heads == "QUEUE DEPTH IN FLIGHT DELAYED OLDEST DEAD LETTERS PAUSED"
-    assert rows == ["orders 3 1 1 0s 1 in orders-dead paused", "orders-dead 1 0 0 0s -"]
+    ages = [re.sub(r"\b\d+s\b", "0s", row) for row in rows]
+    assert ages == ["orders 3 1 1 0s 1 in orders-dead paused", "orders-dead 1 0 0 0s -"]
     [first, _] = of(command("queues", "list", "--json"))
     assert (first["dead_letter_queue"], first["dead_letters"]) == ("orders-dead", 1)
     # A prefix leaves the dead-letter queue out of the list, and its depth in.
