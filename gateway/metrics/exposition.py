@@ -10,7 +10,7 @@ from importlib.metadata import version
 from itertools import accumulate, chain
 from operator import add
 from platform import python_version
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from queuegate.storage.database_statistics import ServerStatistics
 
 
+_VERSION: Final = version("queuegate")
+"""Read once: a process without free file descriptors cannot."""
 _OF_QUEUES = ["account", "region", "queue"]
 _OF_GROUPS = ["account", "region", "log", "group"]
 _OF_TOPICS = ["account", "region", "topic"]
@@ -499,7 +501,7 @@ def _server(server: ServerStatistics) -> Iterator[_Row]:
 
 def _process_facts(health: DatabaseReport, certificates: Mapping[str, str]) -> Iterator[_Row]:
     server = health.statistics.server
-    versions = [version("queuegate"), python_version(), "" if server is None else server.version]
+    versions = [_VERSION, python_version(), "" if server is None else server.version]
     text = "1; the versions are labels."
     yield _gauge("queuegate_build_info", text, [(versions, 1)], ["version", "python", "postgresql"])
     ends = [([name], _expiry(pem)) for name, pem in certificates.items()]

@@ -11,7 +11,7 @@ a cookie that scripts cannot read. A request with the cookie has the rights of t
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from importlib.resources import files
@@ -219,7 +219,7 @@ class _Streams:
         headers: Mapping[str, str],
         page: LivePage,
         opened: AbstractContextManager[LiveView],
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         # At once, so that proxies pass the head on.
         yield b":\n\n"
         with opened as view:

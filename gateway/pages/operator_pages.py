@@ -281,7 +281,7 @@ class PageFace(Face):
             _log.exception("%s %s failed", request.request_id, request.raw_path)
             return FaceResponse(500, [], b"Internal Server Error")
         headers = [header for header in head["headers"] if header[0] != b"content-length"]
-        return FaceResponse(head["status"], headers, b"".join(parts))
+        return FaceResponse(head["status"], headers, request.found or b"".join(parts))
 
     def turned_away(self, _: FaceRequest, refusal: Rejected | Unavailable) -> FaceResponse:
         """Return the refusal of a request whose body was not read to its end."""

@@ -138,6 +138,9 @@ def test_readers_are_known_by_the_clock_of_the_account(server: Server) -> None:
         sqs.receive(url)
         with FigureStream(server.url, **bearer(sqs)) as stream:
             stream.next()
+            # The process may have asked for readers less than 2 s ago.
+            while stream.rows["later"]["read"] is None:
+                stream.next()
             assert abs(stream.last["at"] - stream.rows["later"]["read"]) < 60
             assert stream.last["since"] > stream.rows["later"]["oldest"]
 

@@ -13,54 +13,10 @@ from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Server
 from tests.faces.test_a_further_face import House
-from tests.waiting import until_so
 
-_TITLE = b'{"pages": 3}'
 # Says something about how the answer may come: such requests go the long way.
 _LONG = {"TE": "trailers"}
 _REQUEST_ID = re.compile(rb"<RequestId>[^<]*</RequestId>")
-
-
-def _asked(
-    connection: Connection, method: str, path: str, body: bytes = b"", **headers: str
-) -> Answer:
-    named = {"Host": connection.host, "Authorization": "any", **headers}
-    connection.send(request_bytes(method, path, named, body))
-    return connection.answer(to_head=method == "HEAD")
-
-
-async def test_common_and_unusual_requests_count_alike() -> None:
-    house = House()
-    async with house.open() as url:
-        with Connection(url) as connection:
-
-            def ask(method: str, path: str, body: bytes = b"", **headers: str) -> int:
-                return _asked(connection, method, path, body, **headers).status
-
-            assert await asyncio.to_thread(ask, "GET", "/made/up/x") == 200
-            assert await asyncio.to_thread(ask, "PUT", "/made/up/x", _TITLE) == 201
-            assert await asyncio.to_thread(ask, "DELETE", "/made/up/x") == 405
-            assert await asyncio.to_thread(ask, "PUT", "/made/up/x", _TITLE, **_LONG) == 201
-    requests = house.series.requests
-    assert requests["PUT", "/made/up/{title}", "", 201] == 2
-    assert house.series.active_requests == house.series.traffic.held_bytes == 0
-
-
-async def test_answers_in_parts_count_once_each() -> None:
-    house = House()
-    async with house.open() as url:
-        for _ in range(2):
-            with Connection(url) as connection:
-                data = request_bytes("POST", "/parts", {"Host": connection.host}, b"body")
-                connection.send(data)
-                assert await asyncio.to_thread(connection.some, b"begin body")
-                assert house.parts is not None
-                for gate in house.parts.gates:
-                    gate.set()
-                assert await asyncio.to_thread(connection.some, b" part")
-            house.parts.gates = [asyncio.Event(), asyncio.Event()]
-        await until_so(lambda: house.series.active_requests == 0)
-    assert house.series.requests["POST", "/parts", "", 200] == 2
 
 
 async def test_requests_behind_another_wait_for_its_answer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,6 +14,7 @@ from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, AppOptions
 from queuegate.gateway.http.fast_path import FastPath
+from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.process.gateway_process import mounts_of
@@ -83,12 +84,13 @@ class Door:
             queues=SimpleNamespace(by_url={}),
             quotas=None,
             signer=None,
+            database=None,
             rules=rules,
         )
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})
         settings = Settings(region="r", faces=("rest", "aws"), auth="none", ephemeral=True)
-        faces = mounts_of(aws, settings, cast(Any, None))
+        faces = mounts_of(aws, settings, MetricsPage(engine, None, 0))
         self._app = App(faces, series, admission, AppOptions(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)
 

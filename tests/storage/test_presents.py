@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HOUR = timedelta(hours=1)
 # They run before there is a present, or ask the clock itself.
-MAY_ASK_THE_CLOCK = {"preflight", "migrate", "present", "receipt_secrets"}
+MAY_ASK_THE_CLOCK = {"database_statistics", "preflight", "migrate", "present", "receipt_secrets"}
 
 
 async def keep(database: Database, at_least: datetime | None = None) -> Present:
