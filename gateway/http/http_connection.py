@@ -281,47 +281,50 @@ class HttpConnection(LimitedConnection):
             return b""
         head, rest = bytes(begun[:end]), bytes(begun[end + 4 :])
         begun.clear()
-        self._begin(self.heads.parse(head), len(rest))
-        return rest
+        return self._begin(self.heads.parse(head), rest)
 
-    def _begin(self, head: RequestHead, behind: int) -> None:
-        """Start the request of a head, with so many bytes behind it."""
-        length = head.length
-        is_short = length is not None and length <= min(behind, _SHORT_BYTES)
-        ends = self.client, self.scheme or "http", self.server
-        pending = self.faces.receive(head, *ends, is_short=is_short)
-        self._closing = not head.keep_alive
-        if length == 0:
+    def _begin(self, head: RequestHead, rest: bytes) -> bytes:
+        """Start the request of a head, and return the data behind its body if that is complete."""
+        length, body = head.length, None
+        if length is not None and length <= len(rest):
+            body, rest = rest[:length], rest[length:]
             self._reading_since = 0.0
         else:
             self._body = RequestBody(length)
+        is_short = body is not None and len(body) <= _SHORT_BYTES
+        ends = self.client, self.scheme or "http", self.server
+        pending = self.faces.receive(head, *ends, is_short=is_short)
+        self._closing = not head.keep_alive
         if pending.mount.face is not None or pending.response is not None:
-            self._expect(pending, behind)
+            self._expect(pending, body)
         else:
             self._exchange = pending
-            opening = self._work(pending, pending.mount.open(), lambda _: self._opened(pending))
+            opening = self._work(
+                pending, pending.mount.open(), lambda _: self._opened(pending, body)
+            )
             pending.work = self.loop.create_task(opening)
+        return rest
 
-    def _opened(self, pending: PendingRequest) -> None:
-        """Read on behind a head whose face was not open."""
+    def _opened(self, pending: PendingRequest, body: bytes | None) -> None:
+        """Continue behind a head whose face was not open."""
         if self._exchange is not pending:
             pending.end()
             return
         self._exchange = None
-        self._expect(pending, self._held_bytes)
+        self._expect(pending, body)
         self._release_held()
 
-    def _expect(self, pending: PendingRequest, behind: int) -> None:
-        """Read the body of a request, unless its head is reason for an answer."""
-        length = pending.head.length
-        is_whole = length is not None and length <= behind
-        if pending.check_head() or (not is_whole and pending.check_account()):
+    def _expect(self, pending: PendingRequest, body: bytes | None) -> None:
+        """Answer a request with a complete body, or read the body unless the head is enough."""
+        if body is not None:
+            if not pending.check_head():
+                pending.take(body, is_last=True)
             self._ask(pending)
-        elif length == 0:
-            self._feed(pending, b"", is_last=True)
+        elif pending.check_head() or pending.check_account():
+            self._ask(pending)
         else:
             self._pending = pending
-            if not is_whole and pending.expects_continue:
+            if pending.expects_continue:
                 self.transport.write(_CONTINUE)
 
     def _read_body(self, data: bytes) -> bytes:
@@ -334,13 +337,10 @@ class HttpConnection(LimitedConnection):
         if body.is_complete:
             self._body = None
             self._reading_since = 0.0
-        if pending is not None and (content or body.is_complete):
-            self._feed(pending, content, is_last=body.is_complete)
-        return rest
-
-    def _feed(self, pending: PendingRequest, content: bytes, *, is_last: bool) -> None:
-        if pending.take(content, is_last=is_last):
+        is_last = body.is_complete
+        if pending is not None and (content or is_last) and pending.take(content, is_last=is_last):
             self._ask(pending)
+        return rest
 
     # Answers
 
