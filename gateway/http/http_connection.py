@@ -267,6 +267,9 @@ class HttpConnection(LimitedConnection):
             data = data.lstrip(b"\r\n")
             if not data:
                 return b""
+            end = data.find(b"\r\n\r\n")
+            if 0 <= end <= _MOST_HEAD_BYTES and may_start_head(data):
+                return self._begin(self.heads.parse(data[:end]), data[end + 4 :])
         before = len(begun)
         begun += data
         end = begun.find(b"\r\n\r\n", max(before - 3, 0))
@@ -285,7 +288,7 @@ class HttpConnection(LimitedConnection):
 
     def _begin(self, head: RequestHead, rest: bytes) -> bytes:
         """Start the request of a head, and return the data behind its body if that is complete."""
-        length, body = head.length, None
+        length, body = head.fields.length, None
         if length is not None and length <= len(rest):
             body, rest = rest[:length], rest[length:]
             self._reading_since = 0.0

@@ -49,6 +49,7 @@ _LONGEST_FIRST_WORD = 10
 _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 _BLANKS = b" \t"
 
+_ONLY_CHUNKED = "Transfer-Encoding can only be chunked here, and alone."
 CONTROL_CHARACTER = "The request has a control character where none may be."
 
 _OTHER = b""
@@ -78,8 +79,9 @@ class HeaderFields(NamedTuple):
     """Names in lower case, values without surrounding blanks."""
     named: Mapping[str, str]
     """The last value of each name."""
-    once: dict[bytes, bytes]
-    """The fields that may occur once."""
+    host: bytes | None
+    length: int | None
+    """Length of the body in bytes; None: chunked."""
     closes: bool
     """True with ``Connection: close``."""
 
@@ -91,8 +93,6 @@ class RequestHead(NamedTuple):
     target: bytes
     """Path and query, undecoded, without a fragment."""
     fields: HeaderFields
-    length: int | None
-    """Length of the body in bytes; None: chunked."""
     version: str = "1.1"
     """1.0 or 1.1."""
     keep_alive: bool = True
@@ -177,14 +177,14 @@ class RequestHeads:
         # Clients repeat their request lines and headers, so each spelling is parsed once.
         fields = self._fields.get(rest) or self._parse_fields(rest)
         method, target, version = self._lines.get(line) or self._parse_line(line)
-        host = fields.once.get(b"host")
-        if host is None and version == "1.1":
+        is_new = version == "1.1"
+        if fields.host is None and is_new:
             raise BadMessage("The request has no header Host.")
+        if fields.length is None and not is_new:
+            raise BadMessage(_ONLY_CHUNKED)
         if not target.startswith(b"/"):
-            target = _path_of(target, host)
-        length = _length(fields.once, version)
-        is_kept = version == "1.1" and not fields.closes
-        return RequestHead(method, target, fields, length, version, is_kept)
+            target = _path_of(target, fields.host)
+        return RequestHead(method, target, fields, version, is_new and not fields.closes)
 
     def _parse_line(self, line: bytes) -> tuple[str, bytes, str]:
         check_lines(line)
@@ -196,7 +196,8 @@ class RequestHeads:
     def _parse_fields(self, text: bytes) -> HeaderFields:
         check_lines(text)
         raw, once = self._headers(text)
-        if b"host" in once and _HOST(once[b"host"]) is None:
+        host = once.get(b"host")
+        if host is not None and _HOST(host) is None:
             raise BadMessage("The header Host names no host.")
         connection = {
             word.strip().lower()
@@ -205,7 +206,7 @@ class RequestHeads:
             for word in value.split(b",")
         }
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-        fields = HeaderFields(raw, named, once, b"close" in connection)
+        fields = HeaderFields(raw, named, host, _length(once), b"close" in connection)
         if len(text) <= _LONGEST_LINES:
             _keep(self._fields, _MOST_LINES, text, fields)
         return fields
@@ -273,12 +274,12 @@ def _path_of(target: bytes, host: bytes | None) -> bytes:
     return path if path.startswith(b"/") else b"/" + path
 
 
-def _length(once: dict[bytes, bytes], version: str) -> int | None:
+def _length(once: dict[bytes, bytes]) -> int | None:
     coding = once.get(b"transfer-encoding")
     length = once.get(b"content-length")
     if coding is not None:
-        if length is not None or version != "1.1" or coding.lower() != b"chunked":
-            raise BadMessage("Transfer-Encoding can only be chunked here, and alone.")
+        if length is not None or coding.lower() != b"chunked":
+            raise BadMessage(_ONLY_CHUNKED)
         return None
     if length is None:
         return 0
