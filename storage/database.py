@@ -126,7 +126,8 @@ SCHEMA = "queuegate"
 
 # SQLSTATE classes and codes after which the same call may succeed on another connection.
 # 25006: the server became a standby; another host of the name may accept writes.
-_LOST = ("08", "57P", "53", "25006")
+# 3D000: the database was dropped, perhaps to be restored.
+_LOST = ("08", "57P", "53", "25006", "3D000")
 # ... on the same connection, later: deadlocks and the like, lock timeouts, canceled statements.
 _BUSY = ("40", "55P03", "57014")
 # "QG" in ASCII, fourth use.

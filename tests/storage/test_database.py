@@ -14,6 +14,7 @@ from queuegate.storage import database as storage_database
 from queuegate.storage import database_hosts
 from queuegate.storage.database import Database, is_unavailable, unavailable_when_lost
 from queuegate.storage.storage_errors import Unavailable
+from tests.databases import Databases
 
 
 @pytest.fixture
@@ -110,6 +111,19 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(database:
             await tx.fetchval("SELECT pg_terminate_backend(pg_backend_pid())")
     async with database.transaction() as tx:
         assert await tx.fetchval("SELECT 1") == 1
+
+
+async def test_a_dropped_database_is_unavailable(databases: Databases) -> None:
+    dsn = await asyncio.to_thread(databases.copy)
+    database = Database(dsn)
+    await database.open()
+    await asyncio.to_thread(databases.drop, dsn)
+    # The first call has the old connection, the second one asks for a new one.
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            async with database.transaction() as tx:
+                await tx.fetchval("SELECT 1")
+    await database.close()
 
 
 async def test_a_mistake_of_ours_is_not_unavailable(database: Database) -> None:
