@@ -118,6 +118,8 @@ def _type(schema: _Schema) -> str:
         return ", ".join(f"`{json.dumps(value)}`" for value in values)
     kind = schema.get("type", "any")
     kinds = kind if isinstance(kind, list) else [kind]
+    if "prefixItems" in schema:
+        return f"array of {' and '.join(_type(one) for one in schema['prefixItems'])}"
     if kinds == ["array"] and "items" in schema:
         return f"array of {_type(schema['items'])}"
     return " or ".join(kinds)
