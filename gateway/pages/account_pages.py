@@ -434,7 +434,7 @@ async def apply_seed(call: AdminCall) -> Answer[AppliedSeed]:
     is for its own account. Returns 200: The outcome."""
     caller = call.caller
     try:
-        seed = msgspec.json.decode(call.request.body or b"{}", type=SeedBody)
+        seed = msgspec.json.decode(call.request.body, type=SeedBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedInput(f"The body is not a seed: {error}.") from None
     others = {one.account_id for one in seed.resources} | {one[0] for one in seed.places}

@@ -106,9 +106,10 @@ class SeedFile:
 
     def blame(self, faults: Iterable[SeedFault]) -> None:
         """Note what a gateway refused, and raise all mistakes, if there are any."""
-        for number, field, text in faults:
-            keys, one = self.keys[number], self.seed.resources[number]
-            name = field or next(
+        for fault in faults:
+            keys, one = self.keys[fault.resource], self.seed.resources[fault.resource]
+            text = fault.text
+            name = fault.field or next(
                 (name for name in keys if name and name.lower() in text.lower()), ""
             )
             label = "" if name else f"{one.kind} {urls.without_password(one.name)}: "

@@ -50,8 +50,14 @@ class Seed(Struct):
     """Change nothing."""
 
 
-SeedFault = tuple[int, str, str]
-"""A mistake: the index of a resource, a field of it, or "", and a text."""
+class SeedFault(Struct):
+    """A mistake."""
+
+    resource: int
+    """The index of the resource."""
+    field: str
+    """The field of it, or an empty text."""
+    text: str
 
 
 class SeedResult(Struct):
@@ -202,7 +208,7 @@ class _Application:
         self._created.add(number)
 
     def _fault(self, number: int, name: str, text: str) -> None:
-        self._result.faults.append((number, name, text))
+        self._result.faults.append(SeedFault(number, name, text))
 
     async def _send(self, number: int, one: SeedResource) -> None:
         self._calls.act_as(one.account_id, one.region)

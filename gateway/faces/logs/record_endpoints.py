@@ -364,7 +364,7 @@ class RecordsQuery(Struct, forbid_unknown_fields=True, rename={"from_offset": "f
     from_offset: Annotated[Offset, about("First offset.")] = 0
     max: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = 100
     key: Annotated[
-        Key | None,
+        Annotated[str, Meta(max_length=LIMITS.record_key_length)] | None,
         about("Only records of this key, in its partition instead of `partition`.", "shop-1"),
     ] = None
 

@@ -1,6 +1,6 @@
 // The gateway itself: health of database, lanes and workers; keys and quotas; clock and faults.
 
-import { html } from "/console/assets/vendor/preact.js";
+import { html, useState } from "/console/assets/vendor/preact.js";
 import { path, rest, session } from "/console/assets/api.js";
 import { Action, Empty, Facts, Failure, Field, Rows, Scroll, Time, age, count, useLive, useSorting } from "/console/assets/parts.js";
 
@@ -58,8 +58,9 @@ const holder = (one) => (one ? `${time(one.age_seconds)}, ${one.pid === null ? "
 
 function Database({ report: { findings, read_at, statistics: { server, tables, replicas, slots } } }) {
   const kept = tables.filter((table) => table.live_rows || table.dead_rows);
+  const [order, setOrder] = useState("-size");
   const [sorted, Heading] = useSorting(kept, { name: (row) => row.name, live: (row) => row.live_rows,
-    dead: (row) => row.dead_rows, size: (row) => row.size_bytes, vacuum: (row) => row.vacuumed_at }, ["size", true]);
+    dead: (row) => row.dead_rows, size: (row) => row.size_bytes, vacuum: (row) => row.vacuumed_at }, order, setOrder);
   return html`<h2>What to do</h2>
     ${findings.length ? findings.map((one) => html`<p class="failure" key=${one.text}><strong>${one.text}.</strong> ${one.remedy}.</p>`)
       : html`<p>Nothing: no long transaction, no table with many dead rows, no inactive slot that keeps WAL.</p>`}

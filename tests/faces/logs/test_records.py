@@ -124,6 +124,6 @@ def test_records_of_a_key_are_found_in_its_partition(logs: Logs, partitions: int
     assert [one["payload"] for one in first["records"]] == ["shop 4 0", "shop 4 1"]
     rest = logs.call("GET", f"/v1/logs/orders/records?key=shop%204&from={first['next']}")
     assert [one["payload"] for one in rest["records"]] == ["shop 4 2"]
-    for key in ("nobody's", "", "x" * 2000, "%f0%9f%98%80"):
+    for key in ("nobody's", "", "x" * 256, "%f0%9f%98%80"):
         assert logs.records(key=key) == []
     assert len(logs.partitions()) == (partitions or 6)
