@@ -64,7 +64,7 @@ class ShownEvent(Struct):
 
     kind: Literal["sent", "received", "deleted", "expired", "dead_lettered", "delivered",
                   "failed", "fired", "gap"]  # fmt: skip
-    at: Annotated[Instant, about("By the account's clock.")]
+    at: Annotated[Instant | UnsetType, about("By the account's clock. A gap has none.")] = UNSET
     region: Annotated[str | UnsetType, example("us-east-1")] = UNSET
     queue: Annotated[str | UnsetType, example("orders")] = UNSET
     topic: str | UnsetType = UNSET
