@@ -45,7 +45,9 @@ SELECT setval('clock_mark', 1795863192607992), setval('fifo_sequence', 12)
 """
 
 
-_WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+_WAITING = """
+SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+WHERE NOT granted AND datname = current_database()"""
 
 
 @asynccontextmanager
@@ -389,12 +391,15 @@ async def test_a_killed_restore_leaves_nothing(
         stderr=asyncio.subprocess.PIPE,
     )
     async with connected(target) as connection:
-        await until_async(lambda: connection.fetchval("SELECT count(*) FROM pg_stat_progress_copy"))
+        # Other tests use the server at the same time.
+        copying = "SELECT count(*) FROM pg_stat_progress_copy WHERE datname = current_database()"
+        await until_async(lambda: connection.fetchval(copying))
         process.send_signal(number)
         _, stderr = await process.communicate()
         await until_async(
             lambda: connection.fetchval(
                 "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'queuegate%'"
+                " AND datname = current_database()"
             )
         )
     assert await contents(target) == {}
