@@ -43,7 +43,8 @@ _REFUSED = {
     "requests_throttled_total": ("key", "over the rate of the key"),
     "quota_refusals_total": ("quota", "over the quota"),
 }
-_SLOW = ("queue", "account", "region", *_TIMES.values())
+_PLACE = ("queue", "account", "region")
+_SLOW = (*_PLACE, *_TIMES.values())
 _QUANTILE = 0.99
 
 Samples = dict[tuple[str, ...], float]
@@ -75,9 +76,10 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     if options.json:
         print_lines([*slow, *refused])
         return 0
-    _table(_SLOW, slow)
+    heads = [name if name in _PLACE else f"{name} ms" for name in _SLOW]
+    _table(heads, slow, "No queue had requests.")
     print()
-    _table(("refused", "account", "reason", "count"), refused)
+    _table(["refused", "account", "reason", "count"], refused, "Nothing was refused.")
     return 0
 
 
@@ -108,7 +110,8 @@ def _slowest(samples: Samples) -> list[dict[str, Any]]:
         dict(zip(_SLOW, (*queue, *map(_quantile, times.values())), strict=True))
         for queue, times in queues.items()
     ]
-    return sorted(rows, key=lambda row: -max(row[verb] or 0 for verb in _SLOW[3:6]))
+    used = [row for row in rows if any(row[verb] is not None for verb in _TIMES.values())]
+    return sorted(used, key=lambda row: -max(row[verb] or 0 for verb in _SLOW[3:6]))
 
 
 def _most_refused(samples: Samples) -> list[dict[str, Any]]:
@@ -132,7 +135,10 @@ def _quantile(buckets: list[tuple[float, float]]) -> float | None:
     return None
 
 
-def _table(heads: tuple[str, ...], found: list[dict[str, Any]]) -> None:
+def _table(heads: list[str], found: list[dict[str, Any]], empty: str) -> None:
+    if not found:
+        print(empty)
+        return
     cells = [["-" if cell is None else cell for cell in one.values()] for one in found]
     shown = [[f"{c:,.1f}" if isinstance(c, float) else str(c) for c in row] for row in cells]
     print_table([head.upper() for head in heads], shown)
