@@ -105,6 +105,8 @@ _MEMBERS = (
 _FIELDS = ("name", "queue_name", "queue", "channel", "log")
 """Fields of bodies and queries of other faces that name the resource. Otherwise the path does."""
 
+_NO_CONNECTION = b"Push needs Queuegate's own server: this one cannot give a connection away.\n"
+
 
 class AppOptions(NamedTuple):
     """Options of the application. A URL of None is the URL that the request was sent to."""
@@ -247,12 +249,14 @@ class App:
 async def _send(pending: PendingRequest, send: AsgiSend) -> None:
     """Send the answer of a request to another ASGI server."""
     response = pending.response or await pending.face.answer(pending.request)
-    await asyncio.sleep(pending.hold(response))
-    pending.complete(response)
-    headers, body = response.headers, response.body
+    body = response.body
     if isinstance(body, ConnectionHandler):
         body.lost()
-        raise NotImplementedError("This server cannot give a connection to a handler.")
+        body = _NO_CONNECTION
+        response = Response(501, [(b"content-type", b"text/plain; charset=utf-8")], body)
+    await asyncio.sleep(pending.hold(response))
+    pending.complete(response)
+    headers = response.headers
     if isinstance(body, bytes) and response.status not in WITHOUT_LENGTH:
         headers = [*headers, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
