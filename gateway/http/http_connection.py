@@ -47,6 +47,7 @@ from queuegate.gateway.http.message_parsing import (
     may_start_head,
 )
 from queuegate.gateway.log_lines import RateLimitedLogger
+from queuegate.gateway.operations.runtime.background_tasks import spawn
 
 _log = logging.getLogger("queuegate.http")
 
@@ -401,8 +402,12 @@ class HttpConnection(LimitedConnection):
         is_gone = self._exchange is not pending
         if request.is_cut:
             self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
-        if isinstance(body, ConnectionHandler) and (is_gone or request.ending):
+        is_unsent = is_gone or request.ending
+        if isinstance(body, ConnectionHandler) and is_unsent:
             body.lost()
+        if isinstance(body, AsyncGenerator) and (is_unsent or request.method == "HEAD"):
+            # It may count bytes already.
+            spawn(body.aclose())
         if is_gone:
             pending.end()
         elif request.ending:

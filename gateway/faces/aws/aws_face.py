@@ -348,6 +348,8 @@ class AwsFace(Face):
         if series.on_answer is not None:
             series.on_answer(caller, size)
         held = series.traffic.held(parts, caller.account_id if caller else "")
+        # The share of the receive ends before the connection asks for a part: count the answer now.
+        await anext(held)
         return Response(200, headers, held, action.name)
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:

@@ -133,11 +133,12 @@ class Traffic:
         return shown
 
     async def held(self, parts: list[bytes], account_id: str) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of an answer of the account. Each counts until it is written, and is
-        forgotten then."""
+        """Yield an empty part, then the parts of an answer of the account. All count from the empty
+        part on, each until it is written and forgotten."""
         left = sum(map(len, parts))
         self.hold(left, account_id, is_answer=True)
         try:
+            yield b""
             while parts:
                 size = len(parts[0])
                 yield parts.pop(0)
