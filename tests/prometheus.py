@@ -25,7 +25,7 @@ _SOONER = {
     # Other jobs pause for longer.
     "QueuegateWorkerStopped": (
         "timestamp_seconds) > 900",
-        'timestamp_seconds{exported_job="move"}) > 5',
+        'timestamp_seconds{worker="move"}) > 5',
     ),
 }
 """Parts of expressions for which tests do not wait, and those in their place."""

@@ -199,8 +199,8 @@ def _lanes(series: Series) -> Iterator[_Row]:
     text = "Highest delay of the event loop in the last 30 s."
     yield _gauge(_LOOP_LAG, text, series.loop_lag.highest())
     text = "End of the last round of a worker without a failure."
-    rounds = [([job], at) for job, at in series.rounds.items()]
-    yield _gauge(_LAST_ROUND, text, rounds, ["job"])
+    rounds = [([worker], at) for worker, at in series.rounds.items()]
+    yield _gauge(_LAST_ROUND, text, rounds, ["worker"])
 
 
 def _traffic(traffic: Traffic) -> Iterator[_Row]:

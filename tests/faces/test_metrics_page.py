@@ -117,7 +117,7 @@ def test_processes_do_not_add_up_what_is_not_theirs() -> None:
             assert page.value("queuegate_database_up") == 1
             assert page.value("queuegate_build_info") == 1
             assert 0 <= page.value("queuegate_event_loop_lag_seconds") < 60
-            rounds = page.value("queuegate_worker_last_round_timestamp_seconds", job="keep time")
+            rounds = page.value("queuegate_worker_last_round_timestamp_seconds", worker="keep time")
             assert abs(rounds - time.time()) < 60
             states = page.value("queuegate_database_connections")
             assert 0 < states <= page.value("queuegate_database_connections_limit")

@@ -100,7 +100,7 @@ function Lanes({ of }) {
 }
 
 const Workers = ({ rounds }) => html`<details><summary>Workers: last rounds</summary>
-  ${rounds.length ? html`<${Facts} of=${Object.fromEntries(rounds.map(({ labels, value }) => [labels.job.replaceAll("_", " "), ago(value)]))} />`
+  ${rounds.length ? html`<${Facts} of=${Object.fromEntries(rounds.map(({ labels, value }) => [labels.worker.replaceAll("_", " "), ago(value)]))} />`
     : html`<p>No worker runs in this gateway.</p>`}</details>`;
 
 function Keys({ found }) {
