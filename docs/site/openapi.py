@@ -18,7 +18,7 @@ DOCUMENTS = {
     "text-queue": ("/queue/openapi.json", "queuegate.gateway.faces.text_face"),
     "channels": ("/v1/channels/openapi.json", "queuegate.gateway.faces.channels.channels_face"),
     "logs": ("/v1/logs/openapi.json", "queuegate.gateway.faces.logs.logs_face"),
-    "testers": ("/_admin/openapi.json", "queuegate.gateway.pages.admin_openapi"),
+    "testers": ("/_admin/openapi.json", "queuegate.gateway.pages.admin_pages"),
 }
 
 _Schema = Mapping[str, Any]

@@ -36,10 +36,11 @@ from queuegate.storage.storage_errors import (
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import CallerAuthenticator
+    from queuegate.gateway.metrics.scraping import MetricsPage
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-OPEN_TAGS = ("clock", "reset", "faults", "about")
+OPEN_TAGS = ("health", "clock", "reset", "faults", "about")
 _PRESIGNED = b"x-amz-"
 _SIGN_IN = (
     "This page shows messages and needs credentials, any that the API takes: for example curl "
@@ -67,6 +68,7 @@ class AdminCall(Call):
     """A decoded request to a page. The caller is None for ``OPEN_TAGS``."""
 
     settings: Settings
+    metrics: MetricsPage | None
 
     @property
     def account_id(self) -> str:
@@ -84,10 +86,12 @@ class AdminPages:
         callers: CallerAuthenticator,
         settings: Settings,
         endpoints: Iterable[Endpoint],
+        metrics: MetricsPage | None = None,
     ) -> None:
         self._engine = engine
         self._callers = callers
         self._settings = settings
+        self._metrics = metrics
         self._router = Router((one.method, one.path, one) for one in endpoints)
 
     async def answer(self, request: Request) -> Response | None:
@@ -133,6 +137,7 @@ class AdminPages:
             self._body(request.body, endpoint),
             endpoint.right,
             self._settings,
+            self._metrics,
         )
 
     def _body(self, body: bytes, endpoint: Endpoint) -> Any:

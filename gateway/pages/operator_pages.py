@@ -3,7 +3,7 @@
 With ``sigv4``, pages that show or change data need an administrator's key. Otherwise they are open
 to the local machine. Ephemeral gateways open them to all clients, because their data is temporary.
 
-Pages below /_admin are declared as endpoints (``admin_openapi``).
+Pages below /_admin are declared as endpoints (``admin_pages``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 
-from queuegate.gateway import audit_lines
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
 from queuegate.gateway.faces.interface import Response as FaceResponse
@@ -30,7 +29,7 @@ from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.pages import page_paths
 from queuegate.gateway.pages.admin_endpoints import AdminPages
-from queuegate.gateway.pages.admin_openapi import ABOUT, ENDPOINTS
+from queuegate.gateway.pages.admin_pages import ABOUT, ENDPOINTS
 from queuegate.gateway.pages.console_pages import console_routes
 from queuegate.gateway.pages.public_pages import (
     REQUEST,
@@ -188,7 +187,6 @@ def pages(
     return PageFace(
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
-            health_route(metrics, settings),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
@@ -199,7 +197,7 @@ def pages(
             ),
         ],
         restriction(settings, callers),
-        AdminPages(engine, callers, settings, with_document(ENDPOINTS, "/_admin", ABOUT)),
+        AdminPages(engine, callers, settings, with_document(ENDPOINTS, "/_admin", ABOUT), metrics),
     )
 
 
@@ -324,18 +322,3 @@ def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool
         return callers.caller(request, {}, request.path).is_administrator
     except Rejected:
         return False
-
-
-def health_route(metrics: MetricsPage, settings: Settings) -> Route:
-    """Return the route that shows the health of the database, and what to do about it."""
-
-    async def answer(_: Request) -> Response:
-        return json_answer(
-            {
-                "database": await metrics.health.report(),
-                "processes": metrics.process_count(),
-                "audit": audit_lines.destination(settings),
-            }
-        )
-
-    return Route("/_admin/health", answer)

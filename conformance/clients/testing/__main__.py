@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conformance.environments import NotInstalled, program
-from queuegate.gateway.pages.admin_openapi import ENDPOINTS
+from queuegate.gateway.pages.admin_pages import ENDPOINTS
 
 _HERE = Path(__file__).resolve().parent
 _SECONDS = 300

@@ -19,7 +19,7 @@ from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
 from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.gateway.operations.runtime import clock_moves
 from queuegate.gateway.pages.account_pages import ClockMove
-from queuegate.gateway.pages.admin_openapi import ENDPOINTS as ADMIN
+from queuegate.gateway.pages.admin_pages import ENDPOINTS as ADMIN
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.everything import PAGES
 from tests.faces.servers import Server
@@ -154,7 +154,7 @@ def test_bodies_have_no_members_that_nobody_reads(endpoint: Endpoint) -> None:
 
 
 def test_pages_of_operators_are_described() -> None:
-    assert {one.path for one in ADMIN} == PAGES.keys() - {"/_admin/health"}
+    assert {one.path for one in ADMIN} == PAGES.keys()
 
 
 def test_the_usage_of_the_clock_names_its_members() -> None:
