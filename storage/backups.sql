@@ -29,9 +29,11 @@ WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relpersistence = 'p'
 -- name: sequences
 -- params: schema_name
 -- The last number of each sequence that was used. Sequences know no snapshot: these numbers are not
--- lower than those in rows of an earlier snapshot.
+-- lower than those in rows of an earlier snapshot. Another server has another clock, so the offset of
+-- this one stays.
 SELECT sequencename, last_value FROM pg_sequences
-WHERE schemaname = $1 AND last_value IS NOT NULL ORDER BY sequencename
+WHERE schemaname = $1 AND last_value IS NOT NULL AND sequencename <> 'clock_offset'
+ORDER BY sequencename
 
 -- name: set_sequences
 -- params: schema_name, names, values

@@ -19,10 +19,16 @@ if TYPE_CHECKING:
     from queuegate.storage.database_hosts import DatabaseSession
 
 
-_NOTIFY = load("notifications")["notify"].text
+_SQL = load("notifications")
+_NOTIFY = _SQL["notify"].text
+_HOLD_TIME = _SQL["hold_time"].text
 _CHANNEL = "queuegate"
 _EVENTS = "queuegate_events"
 """Of events of accounts (functions/events.sql). Processes of older versions do not listen to it."""
+
+# "QG" in ASCII, fifth use.
+TIME_IS_KEPT = (0x5147, 5)
+"""The lock of sessions that listen. Their processes keep the time."""
 
 ALL_PROCESSES = "*"
 """The sender of notifications from transactions, which the sending process handles, too."""
@@ -91,6 +97,7 @@ class Notifications:
         connection = await database.connect({"synchronous_commit": "off"})
         try:
             async with unavailable_when_lost():
+                await connection.execute(_HOLD_TIME, *TIME_IS_KEPT)
                 await connection.add_listener(
                     _CHANNEL, lambda _connection, _pid, _channel, payload: heard(str(payload))
                 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.notifications import Notice, notify
+from queuegate.storage.notifications import TIME_IS_KEPT, Notice, notify
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -16,29 +16,42 @@ if TYPE_CHECKING:
 
 _SQL = load("stored_clocks")
 
-# "QG" in ASCII, third use; functions/present.sql has the same key.
+# "QG" in ASCII, third use. Older versions have the same key.
 _LOCK = (0x5147, 3)
 
 
-class Present(NamedTuple):
-    """The server's clock, and the present that statements use."""
+class StoredPresent(NamedTuple):
+    """The server's clock, and what the processes on this database know of the present."""
 
     clock: datetime
-    present: datetime
-
-    @property
-    def behind_seconds(self) -> float:
-        """Return the lag of the clock behind its latest reading."""
-        return max((self.present - self.clock).total_seconds(), 0.0)
+    offset_us: int
+    """Microseconds that the present is ahead of the clock."""
+    mark: datetime | None
+    """A present of the last second, while a process keeps the time."""
 
 
-async def keep_present(tx: Transaction, at_least: datetime | None) -> Present:
-    """Record the present, or ``at_least`` if it is later, as a lower bound of later presents.
+async def read_present(tx: Transaction, kept: datetime | None = None) -> StoredPresent:
+    """Read the present. ``kept``, the present of a process that keeps the time, raises the mark,
+    unless it is ahead of what is stored."""
+    [row] = await _SQL["read_present"].rows(tx, *_LOCK, kept)
+    return StoredPresent(row["clock"], row["offset_us"], row["mark"])
 
-    While another process records, return the present and ignore ``at_least``.
-    """
-    [row] = await _SQL["keep_present"].rows(tx, *_LOCK, at_least)
-    return Present(row["clock"], row["present"])
+
+async def change_offset(tx: Transaction, seen_us: int, offset_us: int) -> bool:
+    """Change the offset for all processes. Return False if it is no longer ``seen_us``."""
+    [row] = await _SQL["change_offset"].rows(tx, *_LOCK, seen_us, offset_us)
+    return row["is_changed"] is True
+
+
+async def is_time_kept(tx: Transaction) -> bool:
+    """Return True if another process listens, and so keeps the time."""
+    [row] = await _SQL["is_time_kept"].rows(tx, *TIME_IS_KEPT)
+    return bool(row["is_kept"])
+
+
+async def ask_for_time(tx: Transaction) -> None:
+    """Ask the processes that keep the time to raise the mark soon."""
+    await notify(tx, Notice.CLOCK_MOVED, 0, 0)
 
 
 _AHEAD = "clock_ahead_seconds"

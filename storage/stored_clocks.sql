@@ -1,26 +1,43 @@
--- The lower bound of the present (migration 0007).
+-- The offset and the mark of the present (migrations 0007 and 0028), which all processes share.
 -- The test clock, as JSON settings that all processes share.
 
--- name: keep_present
--- params: lock_class, lock, at_least
--- Raises the mark to the present, or to `at_least` if that is later, and returns the server's clock
--- and the present. One process at a time writes the mark, so that it never sinks; the others only
--- read and ignore `at_least`. A value more than a day ahead is ignored, too: an administrator has
--- lowered the mark. The commit does not wait for the disk: a crash lowers the mark by at most 1 s.
+-- name: read_present
+-- params: lock_class, lock, kept
+-- Returns the server's clock, the offset of the present and the mark before this statement. Raises
+-- the mark to `kept`, but not past what the clock and the offset allow: an administrator may have
+-- taken both back. One process at a time writes the mark, so that it never sinks. The commit does
+-- not wait for the disk: a crash lowers the mark by at most 1 s.
 WITH held AS MATERIALIZED (
   SELECT pg_try_advisory_xact_lock($1::int, $2::int) AS is_mine
 ), seen AS MATERIALIZED (
-  -- The clock comes last: a server that pauses between the two reads has no clock that lags.
-  SELECT greatest(now.present,
-      CASE WHEN held.is_mine AND $3 < now.present + interval '1 day' THEN $3::timestamptz END) AS present,
-    server_clock() AS clock, held.is_mine
-  FROM held, (SELECT present() AS present OFFSET 0) AS now
+  SELECT held.is_mine, server_clock() AS clock,
+    coalesce(pg_sequence_last_value('clock_offset'), 0) AS offset_us,
+    to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6') AS mark
+  FROM held
 )
-SELECT seen.clock, seen.present,
-  CASE WHEN seen.is_mine
-    THEN setval('clock_mark', (extract(epoch FROM seen.present) * 1000000)::bigint) END,
+SELECT seen.clock, seen.offset_us, seen.mark,
+  CASE WHEN seen.is_mine AND $3::timestamptz > coalesce(seen.mark, '-infinity')
+      AND $3 < seen.clock + seen.offset_us * interval '1 microsecond' + interval '1 second'
+    THEN setval('clock_mark', (extract(epoch FROM $3) * 1000000)::bigint) END,
   set_config('synchronous_commit', 'off', true)
 FROM seen
+
+-- name: change_offset
+-- params: lock_class, lock, seen_us, offset_us
+-- Changes the offset for all processes, if it is still `seen_us`.
+WITH held AS MATERIALIZED (
+  SELECT pg_advisory_xact_lock($1::int, $2::int)
+)
+SELECT CASE WHEN coalesce(pg_sequence_last_value('clock_offset'), 0) = $3::bigint
+  THEN setval('clock_offset', $4::bigint) = $4 END AS is_changed
+FROM held
+
+-- name: is_time_kept
+-- params: lock_class, lock
+-- Looks for the session of a process that listens (hold_time of notifications.sql).
+SELECT EXISTS (SELECT FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+  WHERE l.locktype = 'advisory' AND d.datname = current_database()
+    AND l.classid = $1::int AND l.objid = $2::int AND l.objsubid = 2) AS is_kept
 
 -- name: read_clock
 -- params: ahead_name, moves_name, frozen_name, accounts_name

@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION server_clock() RETURNS timestamptz LANGUAGE sql VOLAT
 RETURN clock_timestamp();
 DROP SEQUENCE IF EXISTS tested_clock;
 """
-_FORGOTTEN = "SELECT setval('clock_mark', 1, false)"
+_FORGOTTEN = "SELECT setval('clock_mark', 1, false), setval('clock_offset', 0, false)"
 
 
 class ServerClock:

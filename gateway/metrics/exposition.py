@@ -173,7 +173,7 @@ def _pool(numbers: ProcessSnapshot) -> Iterator[_Row]:
     yield _gauge("queuegate_parked_receives", text, numbers.parked_receives)
     text = "Rules that make requests fail on purpose; summed over processes."
     yield _gauge("queuegate_fault_rules", text, numbers.fault_rules)
-    text = "Seconds of the database clock behind its last value; summed over processes."
+    text = "Seconds of the database clock behind the present; below 0: ahead of it."
     yield _gauge("queuegate_clock_behind_seconds", text, clock.behind_seconds)
     text = "Steps back of the database clock."
     yield _counter("queuegate_clock_steps_back", text, clock.step_count)

@@ -44,6 +44,8 @@ async def open_engine(
     database = Database(dsn, max_connections=settings.max_database_connections)
     await database.open()
     engine = build_engine(settings, database, tracing)
+    # Before this process listens: others take one that listens for one that keeps the time.
+    await _keep_time(engine)
     await engine.wakeups.start()
     try:
         await _load(engine, settings)
@@ -63,6 +65,14 @@ async def open_engine(
         await background_tasks.settle()
         await engine.wakeups.stop()
         await database.close()
+
+
+async def _keep_time(engine: Engine) -> None:
+    keeper, clock = engine.keeper, engine.clock
+    await keeper.begin()
+    clock.present = keeper.now
+    clock.present_of_sends = keeper.now_of_sends
+    clock.present_of_schedules = keeper.now_of_clock
 
 
 async def _load(engine: Engine, settings: Settings) -> None:
@@ -114,19 +124,20 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     """Build the engine on an open pool; nothing else is connected yet."""
     clock = clocks.Clock()
     now: ClockNow = clock.now
+    now_of_sends: ClockNow = clock.now_of_sends
     series = Series(clock.timestamp)
-    standard = _standard_lanes(settings, database, now)
+    standard = _standard_lanes(settings, database, now, now_of_sends)
     engine = Engine(
         database=database,
         queues=QueueCache(database),
         standard=standard,
-        fifo=FifoLanes(database, now, standard.visibility),
+        fifo=FifoLanes(database, now, standard.visibility, now_of_sends),
         wakeups=Wakeups(database),
         clock=clock,
         series=series,
         in_flight=InFlightCounts(database, LIMITS.in_flight_messages),
         topics=TopicCache(database),
-        publish=PublishLane(database, now, standard.lower_marks),
+        publish=PublishLane(database, now_of_sends, standard.lower_marks),
         signer=EnvelopeSigner(database, region=settings.region, supplied=supplied_key(settings)),
         rules=EngineRules(
             settings.purge_interval_seconds,
@@ -179,10 +190,13 @@ def _quota(settings: Settings) -> Quota:
     )
 
 
-def _standard_lanes(settings: Settings, database: Database, now: ClockNow) -> StandardLanes:
+def _standard_lanes(
+    settings: Settings, database: Database, now: ClockNow, now_of_sends: ClockNow
+) -> StandardLanes:
     return StandardLanes(
         database,
         now,
+        now_of_sends,
         linger_seconds=settings.linger_ms / 1000,
         relaxes_deletes=settings.delete_commit == "relaxed",
     )

@@ -11,6 +11,7 @@ from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.http.listening import links_url
 from queuegate.gateway.operations.logs import queue_feeds
+from queuegate.gateway.operations.runtime.account_clocks import ScheduleClocks
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.gateway.operations.topics import fan_out
 from queuegate.gateway.operations.topics.fan_out import allows_copy
@@ -21,7 +22,6 @@ from queuegate.scheduler import all_workers
 from queuegate.scheduler.delivery_limits import enforce_delivery_limits
 from queuegate.scheduler.feed_queues import FeedCallbacks as FeedNeeds
 from queuegate.scheduler.feed_queues import FeedQueues
-from queuegate.scheduler.keep_time import KeepTime
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.scheduler.webhook_outcomes import DeliveryOutcome, judge, no_answer
@@ -57,7 +57,7 @@ def workers_for(
     chores = IdleProbe(engine.database)
     engine.series.rounds = last_rounds
     workers: list[BackgroundWorker] = [
-        Worker(KeepTime(engine.database, engine.series.clock)),
+        time_keeping(engine, reports_distance=True),
         *all_workers(
             chores,
             engine.clock,
@@ -92,6 +92,12 @@ def workers_for(
     if settings.schedule_enabled:
         workers.append(_firing(engine, settings, tracing, chores))
     return workers
+
+
+def time_keeping(engine: Engine, *, reports_distance: bool = False) -> BackgroundWorker:
+    """Return the worker that every process has. One of a gateway reports the clock's distance."""
+    engine.keeper.reports_distance = reports_distance
+    return Worker(engine.keeper)
 
 
 def _dead_lettered(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
@@ -129,7 +135,7 @@ def _firing(
     dispatcher = Dispatcher(engine, base_url, sns_publishing.check, aws_refusals.invocation_failure)
     fire = FireSchedules(
         engine.database,
-        engine.clock,
+        ScheduleClocks(engine.clock),
         FireOptions(settings.schedule_poll_ms / 1000, settings.schedule_batch_size),
         dispatch=dispatcher if tracing is None else tracing.dispatch(dispatcher),
         tally=engine.series.schedules,

@@ -42,7 +42,7 @@ from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.pages import page_paths
 from queuegate.gateway.pages.page_paths import probe_label
 from queuegate.gateway.process.assembly import open_engine
-from queuegate.gateway.process.background import BackgroundWorker, workers_for
+from queuegate.gateway.process.background import BackgroundWorker, time_keeping, workers_for
 from queuegate.gateway.process.disk_watch import watching
 from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.gateway.tracing.otlp_setup import open_tracing
@@ -121,7 +121,9 @@ async def run(
         look = partial(_tick, engine.series, listening.public[0].fileno())
         config = _uvicorn_config(app, protocol_class(fast_path), settings.shutdown_deadline_seconds)
         server = GatewayServer(config, on_ready, look, certificate)
-        workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
+        workers = (
+            [time_keeping(engine)] if worker_number else workers_for(engine, settings, tracing)
+        )
         if settings.otlp_metrics_enabled and worker_number == 0:
             from queuegate.gateway.metrics.otlp_metrics import MetricsPusher
 

@@ -124,9 +124,14 @@ class FifoLanes:
     """
 
     def __init__(
-        self, database: Database, clock_now: ClockNow, visibility: Lane[Receive | ChangeVisibility]
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        visibility: Lane[Receive | ChangeVisibility],
+        now_of_sends: ClockNow | None = None,
     ) -> None:
         self._now = clock_now
+        self._now_of_sends = now_of_sends or clock_now
         self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted."""
         self._stale: dict[int, tuple[int, list[str]]] = {}
@@ -159,7 +164,7 @@ class FifoLanes:
     async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
         batch, left = within_groups(batch)
         rows = [row for entry in batch for row in entry.messages]
-        now = self.send.now_of(batch[0].party(), self._now)
+        now = self.send.now_of(batch[0].party(), self._now_of_sends)
         sent = iter(await send_rows(connection, now, rows))
         for entry in batch:
             mine = [next(sent) for _ in entry.messages]

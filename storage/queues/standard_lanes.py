@@ -273,11 +273,14 @@ class StandardLanes:
         self,
         database: Database,
         clock_now: ClockNow,
+        now_of_sends: ClockNow | None = None,
         *,
         linger_seconds: float = 0.0,
         relaxes_deletes: bool = False,
     ) -> None:
         self._now = clock_now
+        self._now_of_sends = now_of_sends or clock_now
+        """The present of statements that make messages visible."""
         self._marks: dict[int, Watermarks] = {}
         self.fair = FairReceives(self._marks)
         self.waiting: ParkedReceives = NoParkedReceives()
@@ -396,7 +399,7 @@ class StandardLanes:
         try:
             return await write(
                 connection,
-                self.send.now_of(batch[0].party(), self._now),
+                self.send.now_of(batch[0].party(), self._now_of_sends),
                 rows,
                 counts,
                 wants_sequences=True in [entry.wants_sequences for entry in batch] or bool(more),
@@ -548,7 +551,7 @@ class StandardLanes:
             else:
                 left.append(entry)
         rows = [row for entry in chosen for row in entry.rows]
-        now = self.visibility.now_of(batch[0].party(), self._now)
+        now = self.visibility.now_of(batch[0].party(), self._now_of_sends)
         if batch[0].variant in (FIFO.order, SERIAL.order):
             is_serial = batch[0].variant == SERIAL.order
             outcomes = await fifo_queues.change_visibility(

@@ -38,12 +38,16 @@ class FakedPostgres:
             "DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        self._server = self._popen(
-            *("postgres", "-D", data, "-k", str(directory)),
-            *("-c", "listen_addresses=", "-c", "fsync=off"),
-            **(faked if library else {}),
-        )
+        self._faked = faked if library else {}
         self.dsn = f"postgresql://queuegate@/postgres?host={directory}"
+        self._start()
+
+    def _start(self) -> None:
+        self._server = self._popen(
+            *("postgres", "-D", str(self._directory / "pgdata"), "-k", str(self._directory)),
+            *("-c", "listen_addresses=", "-c", "fsync=off"),
+            **self._faked,
+        )
         until(lambda: "ready" in self._state())
 
     def _state(self) -> str:
@@ -70,6 +74,13 @@ class FakedPostgres:
         new.write_text(f"{seconds:+f}\n")
         new.chmod(0o644)
         new.rename(self._offset)
+
+    def restart(self, seconds: float) -> None:
+        """Start it anew, with a clock that stands so far from the true time."""
+        self._server.send_signal(signal.SIGINT)
+        self._server.wait(60)
+        self.move(seconds)
+        self._start()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

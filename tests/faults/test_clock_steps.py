@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from tests.cli.processes import Gateway
-from tests.faces.clients import Sqs
+from tests.faces.channels.client import Channels
+from tests.faces.clients import Refused, Sqs
+from tests.faces.logs.client import Logs, record
+from tests.faces.logs.test_groups import fetch, join, settle
 from tests.faults.faked_postgres import FakedPostgres, faked_postgres
 from tests.prometheus import scraping
 from tests.waiting import until
@@ -100,32 +103,34 @@ def _received(sqs: Sqs, url: str) -> dict[str, Any]:
 
 
 def test_steps_of_the_clock_hide_nothing(postgres: FakedPostgres, tmp_path: Path) -> None:
-    """A PostgreSQL under another clock, which is stepped there and back."""
+    """Another gateway receives at once what was sent, before a step and after it."""
     log = tmp_path / "log"
-    with watched(postgres, log) as (gateway, sqs):
+    with (
+        watched(postgres, log) as (gateway, sqs),
+        Watched(DATABASE_URL=postgres.dsn) as second,
+        Sqs("json", second.url, sqs.account) as other,
+    ):
         plain, grouped = sqs.create(), sqs.create_fifo()
-        for url, more in ((plain, {}), (grouped, {"MessageGroupId": "g"})):
-            for body in "12":
-                sqs.send(url, body, **more)
-        postgres.move(-HOUR)
-        for url in (plain, grouped):
-            for body in "12":
-                # What was sent in the last second before the step waits for as long.
-                message = _received(sqs, url)
-                assert message["Body"] == body
-                sqs.delete(url, message)
-        until(lambda: _behind(gateway), lambda seconds: seconds > HOUR / 2)
-        assert "stepped back" in log.read_text()
-        # Timeouts end, although the clock stands an hour before they began.
-        sqs.send(plain, "3")
-        assert until(lambda: sqs.receive(plain, VisibilityTimeout=1))
-        assert until(lambda: sqs.receive(plain, VisibilityTimeout=0))
-        postgres.move(HOUR)
-        until(lambda: _behind(gateway), lambda seconds: seconds == 0)
-        sqs.send(plain, "4")
-        assert {m["Body"] for m in until(lambda: sqs.receive(plain))} == {"3", "4"}
-        assert _metric(gateway, "queuegate_clock_steps_forward_total") == 1
-        assert "stepped forward by 7" in log.read_text()
+        for number, seconds in enumerate(sign * step for step in STEPS for sign in (1, -1)):
+            sender, receiver = (sqs, other) if number % 2 else (other, sqs)
+            sender.send(plain, f"before {seconds}")
+            sender.send(grouped, f"before {seconds}", MessageGroupId="g")
+            postgres.move(seconds)
+            sender.send(plain, f"after {seconds}")
+            sender.send(grouped, f"after {seconds}", MessageGroupId="h")
+            for url in (plain, grouped):
+                messages = receiver.receive(url)
+                bodies = [message["Body"] for message in messages]
+                assert bodies == [f"before {seconds}", f"after {seconds}"]
+                receiver.delete(url, *messages)
+        text = log.read_text()
+        assert "stepped forward by" in text or "stepped back by" in text
+        for one in (gateway, second):
+            assert _behind(one) < 8 * HOUR
+        # A delay ends, although the clock stands hours before it began.
+        sqs.send(plain, "delayed", DelaySeconds=1)
+        assert other.receive(plain) == []
+        assert _received(other, plain)["Body"] == "delayed"
 
 
 def test_a_step_of_the_clock_fires_an_alert(postgres: FakedPostgres, tmp_path: Path) -> None:
@@ -137,39 +142,119 @@ def test_a_step_of_the_clock_fires_an_alert(postgres: FakedPostgres, tmp_path: P
         prometheus.until_firing("QueuegateClockStepped")
 
 
-def test_a_short_step_forward_hides_nothing(postgres: FakedPostgres, tmp_path: Path) -> None:
-    """Sent and answered while the clock stands ahead, and it steps back before anybody looks."""
-    with watched(postgres, tmp_path / "log") as (_, sqs):
-        plain, grouped = sqs.create(), sqs.create_fifo()
-        for seconds in STEPS:
-            postgres.move(seconds)
-            sqs.send(plain, str(seconds))
-            sqs.send(grouped, str(seconds), MessageGroupId="g")
-            postgres.move(0)
-            stepped = time.monotonic()
-            for url in (plain, grouped):
-                message = _received(sqs, url)
-                assert message["Body"] == str(seconds)
-                sqs.delete(url, message)
-            assert time.monotonic() - stepped < 3.0
+class Leases:
+    """Leases of 2 s of every kind, by two gateways."""
+
+    def __init__(self, sqs: Sqs, other: Sqs) -> None:
+        self.plain, self.grouped, self.channel = sqs.create(), sqs.create_fifo(), "alerts"
+        self._all = (sqs, other)
+        self._began: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Lease a message of each kind. The second one of a group waits for the first."""
+        sqs, _ = self._all
+        sqs.send(self.plain, "1")
+        for body in "12":
+            sqs.send(self.grouped, body + os.urandom(4).hex(), MessageGroupId="g")
+        with Channels(sqs.url, sqs.account) as channels:
+            channels.publish(self.channel)
+            receives: dict[str, Callable[[], list[Any]]] = {
+                self.plain: lambda: sqs.receive(self.plain, VisibilityTimeout=2),
+                self.grouped: lambda: sqs.receive(self.grouped, 1, VisibilityTimeout=2),
+                self.channel: lambda: channels.poll(window=2),
+            }
+            for name, receive in receives.items():
+                self._began[name] = time.monotonic()
+                assert len(receive()) == 1
+
+    def last(self) -> None:
+        """Poll at both gateways until each has ended, and check how long that was."""
+        while self._began:
+            for sqs in self._all:
+                for url in {self.plain, self.grouped} & self._began.keys():
+                    found = sqs.receive(url, VisibilityTimeout=HOUR)
+                    sqs.delete(url, *found)
+                    self._has_ended(url, found)
+                with Channels(sqs.url, sqs.account) as channels:
+                    if self.channel in self._began and (found := channels.poll()):
+                        channels.ack(*found)
+                        self._has_ended(self.channel, found)
+
+    def _has_ended(self, name: str, found: list[dict[str, Any]]) -> None:
+        if found:
+            lasted = time.monotonic() - self._began.pop(name)
+            assert 2 - EARLY_SECONDS < lasted < 5, name
 
 
-def test_no_lease_ends_early_when_the_clock_steps_back(
+def test_no_lease_ends_early_when_the_clock_steps(postgres: FakedPostgres, tmp_path: Path) -> None:
+    """Forward and back, by steps that add up, and while a gateway starts after the step."""
+    with (
+        watched(postgres, tmp_path / "log") as (gateway, sqs),
+        Watched(DATABASE_URL=postgres.dsn) as second,
+        Sqs("json", second.url, sqs.account) as other,
+    ):
+        leases = Leases(other, sqs)
+        stands = 0.0
+        for seconds in (sign * step for sign in (1, 1, -1, -1) for step in STEPS):
+            leases.begin()
+            stands += seconds
+            postgres.move(stands)
+            leases.last()
+        counted = ("steps_forward", "steps_back")
+        for name in counted:
+            steps = [_metric(one, f"queuegate_clock_{name}_total") for one in (gateway, second)]
+            # Whether 0.1 s is a step depends on how long the round trip was.
+            assert 6 <= sum(steps) <= 8
+
+
+def test_a_gateway_that_starts_after_a_step_ends_no_lease(
     postgres: FakedPostgres, tmp_path: Path
 ) -> None:
-    """Neither one from before the step nor one from the moment after it."""
-    with watched(postgres, tmp_path / "log") as (gateway, sqs):
-        before, after = sqs.create("before"), sqs.create("after")
-        for seconds in STEPS:
-            began_before = _leased(sqs, before, str(seconds), 2)
-            postgres.move(-seconds)
-            began_after = _leased(sqs, after, str(seconds), 1)
-            assert _lasted(sqs, after, began_after) > 1 - EARLY_SECONDS
-            assert _lasted(sqs, before, began_before) > 2 - EARLY_SECONDS
-            # Ahead of what time has become, so that the next step is one.
-            postgres.move(0)
-            until(lambda: _behind(gateway), lambda behind: behind == 0)
-        assert 2 <= _metric(gateway, "queuegate_clock_steps_back_total") <= len(STEPS)
+    with watched(postgres, tmp_path / "log") as (_, sqs):
+        url = sqs.create()
+        for stands in (60.0, 2.0 * HOUR, 0.0):
+            began = _leased(sqs, url, str(stands), 10)
+            postgres.move(stands)
+            with (
+                Watched(DATABASE_URL=postgres.dsn) as new,
+                Sqs("json", new.url, sqs.account) as client,
+            ):
+                assert _lasted(client, url, began) > 10 - EARLY_SECONDS
+
+
+def test_a_subscriber_stays_when_the_clock_steps(postgres: FakedPostgres, tmp_path: Path) -> None:
+    """Its lease of partitions would have ended long ago, and the record's delay, too."""
+    with watched(postgres, tmp_path / "log") as (gateway, _), Logs(gateway.url) as logs:
+        logs.publish(record())
+        session = join(logs)["session"]
+        [fetched] = fetch(logs, session)["records"]
+        began = time.monotonic()
+        done = {"receipt": fetched["receipt"], "do": "nack", "delay": 3}
+        assert settle(logs, done) == ["done"]
+        postgres.move(2.0 * HOUR)
+        assert until(lambda: fetch(logs, session)["records"])
+        assert time.monotonic() - began > 3 - EARLY_SECONDS
+        assert join(logs, session=session)["session"] == session
+
+
+def test_a_database_that_starts_under_another_clock_ends_no_lease(
+    postgres: FakedPostgres, tmp_path: Path
+) -> None:
+    with watched(postgres, tmp_path / "log") as (_, sqs):
+        url = sqs.create()
+        for stands in (2.0 * HOUR, -60.0):
+            began = _leased(sqs, url, str(stands), 8)
+            postgres.restart(stands)
+            assert until(lambda: _answers(sqs, url))
+            assert _lasted(sqs, url, began) > 8 - EARLY_SECONDS
+
+
+def _answers(sqs: Sqs, url: str) -> bool:
+    try:
+        sqs.attributes(url)
+    except Refused:
+        return False
+    return True
 
 
 def test_no_pause_of_the_database_moves_time(plain_postgres: FakedPostgres, tmp_path: Path) -> None:

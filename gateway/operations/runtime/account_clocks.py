@@ -1,7 +1,9 @@
-"""Clocks of statements: the database's clock, moved by a tester or not, and clocks of accounts."""
+"""Clocks of statements: the present of all processes, moved by a tester or not, and clocks of
+accounts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import time
 
@@ -11,7 +13,8 @@ _UNMOVED = ClockSetting()
 
 
 class Clock:
-    """The common clock. ``now()`` is None if the database's clock counts, or else the moved time.
+    """The common clock. ``now()`` is the present that all processes agree on, or the moved time;
+    None in a process that does not keep the time: then the database's clock counts.
     ``of(account_id)`` is the clock of an account: this one, unless a tester has set another."""
 
     def __init__(self) -> None:
@@ -20,6 +23,10 @@ class Clock:
         self.accounts: dict[str, AdjustableClock] = {}
         """Clocks of accounts that have one of their own. Always the same dictionary, because lanes
         and workers check if it is empty."""
+        self.present: Callable[[], datetime | None] = lambda: None
+        self.present_of_sends: Callable[[], datetime | None] = lambda: None
+        self.present_of_schedules: Callable[[], datetime | None] = lambda: None
+        """Presents of a clock that no tester has moved (``TimeKeeper``)."""
 
     @property
     def moves(self) -> int:
@@ -67,7 +74,16 @@ class Clock:
 
     def now(self) -> datetime | None:
         """Return the argument ``now`` of statements."""
-        return None if self._standing is _UNMOVED else self.instant()
+        return self.present() if self._standing is _UNMOVED else self.instant()
+
+    def now_of_sends(self) -> datetime | None:
+        """Return the argument ``now`` of statements that make messages visible."""
+        return self.present_of_sends() if self._standing is _UNMOVED else self.instant()
+
+    @property
+    def is_moved(self) -> bool:
+        """Return True if a tester has moved the clock."""
+        return self._standing is not _UNMOVED
 
     def instant(self) -> datetime:
         """Return the present in Python, moved like ``now``: for comparisons, not for storing."""
@@ -103,3 +119,20 @@ class AdjustableClock(Clock):
 
     def _base(self) -> float:
         return self._common.timestamp()
+
+
+class ScheduleClocks:
+    """The clocks that schedules fire by: a fire time is due when the server's clock shows it, also
+    while the present is behind that clock after a step forward."""
+
+    def __init__(self, common: Clock) -> None:
+        self._common = common
+        self.accounts = common.accounts
+
+    def now(self) -> datetime | None:
+        common = self._common
+        return common.now() if common.is_moved else common.present_of_schedules()
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._common.is_frozen

@@ -45,7 +45,7 @@ async def reset(engine: Engine, account_id: str | None) -> None:
         _forget(engine, changed)
     moved = [account_id] if account_id is not None else [*engine.clock.accounts, None]
     for one in moved:
-        if one in engine.clock.accounts or (one is None and engine.clock.now() is not None):
+        if one in engine.clock.accounts or (one is None and engine.clock.is_moved):
             back = clock_moves.Move(one, ahead_seconds=0, may_go_back=True)
             await clock_moves.move(engine, back)
 

@@ -16,6 +16,7 @@ from queuegate.gateway.operations.logs.log_cache import LogCache
 from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
 from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
+from queuegate.gateway.operations.runtime.time_keeper import TimeKeeper
 from queuegate.gateway.operations.telemetry.event_recordings import EventRecordings
 from queuegate.gateway.operations.telemetry.series import Series, Throughput
 from queuegate.storage.logs.log_deliveries import DeliveryLane
@@ -87,6 +88,7 @@ class Engine:
     rules: EngineRules
     fairness: Fairness = field(init=False)
     lanes_of: dict[QueueKind, StandardLanes | FifoLanes] = field(init=False)
+    keeper: TimeKeeper = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     quotas: Quotas = field(init=False)
@@ -122,6 +124,7 @@ class Engine:
     _refused_count: int = 0
 
     def __post_init__(self) -> None:
+        self.keeper = TimeKeeper(self.database, self.series.clock)
         self.keys = Keys(self.database, self.clock, self.wakeups)
         self.rates = Rates(self.database, self.clock, self.series)
         self.quotas = Quotas(self.database, self.series, self.rates, self.wakeups)

@@ -47,6 +47,8 @@ def connect(engine: Engine) -> None:
         engine.queues.forget(queue_id)
 
     def clock_moved(moves: int) -> None:
+        if moves == 0:
+            spawn(engine.keeper.asked_for_time())
         if moves > engine.clock.moves:
             spawn(_read_clock(engine))
         else:

@@ -169,19 +169,10 @@ class ClockSeries:
     """The clock of the database."""
 
     behind_seconds: float = 0.0
+    """Seconds that it is behind the present; negative: ahead of it."""
     step_count: int = 0
+    """Steps back."""
     forward_count: int = 0
-
-    def stands_behind(self, seconds: float) -> None:
-        """Note the seconds that the clock is behind an earlier reading; 0: it is not."""
-        self.behind_seconds = seconds
-
-    def stepped_back(self) -> None:
-        self.step_count += 1
-
-    def stepped_forward(self) -> None:
-        """It was found ahead of the time that passed."""
-        self.forward_count += 1
 
 
 @dataclass(slots=True, eq=False)
