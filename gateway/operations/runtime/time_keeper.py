@@ -59,7 +59,7 @@ _MONOTONIC = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CL
 
 
 class ClockBounds(NamedTuple):
-    """ClockBounds of the seconds between a clock and the monotonic clock of this process."""
+    """Bounds of the seconds between a clock and the monotonic clock of this process."""
 
     low: float
     high: float
