@@ -85,6 +85,8 @@ autovacuum_max_workers = 2
 autovacuum_worker_slots = 3
 autovacuum_vacuum_cost_delay = 1ms
 autovacuum_vacuum_cost_limit = 10000
+# A forgotten session keeps all dead rows.
+idle_in_transaction_session_timeout = 5min
 random_page_cost = 1.1
 update_process_title = off
 timezone = 'UTC'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -83,6 +84,18 @@ async def test_an_ephemeral_one_needs_no_directory_and_leaves_none(start: Start)
     assert await _ask(server, "fsync") == "off"
     server.stop()
     assert not server.data_dir.exists()
+
+
+async def test_a_forgotten_session_ends(used_data: Path, start: Start) -> None:
+    """Until then it keeps dead rows: here for a tenth of a second."""
+    server = start(used_data)
+    assert await _ask(server, "idle_in_transaction_session_timeout") == "5min"
+    connection = await asyncpg.connect(server.dsn)
+    ended = asyncio.Event()
+    connection.add_termination_listener(lambda _: ended.set())
+    await connection.execute("BEGIN; SET idle_in_transaction_session_timeout = '0.1s'")
+    async with asyncio.timeout(20):
+        await ended.wait()
 
 
 async def test_settings_by_alter_system_win(used_data: Path, start: Start) -> None:
