@@ -34,10 +34,25 @@ class OldestTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotHolder:
+    """The holder of the oldest snapshot. ``kind``: session, prepared, slot, or standby, which is
+    one with feedback and without a slot."""
+
+    kind: str
+    pid: int | None
+    """None: of a prepared transaction, or of a slot without a receiver."""
+    name: str
+    """Of the application, transaction or slot."""
+    user: str | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerStatistics:
     """The server and its sessions."""
 
     oldest: OldestTransaction | None
+    holder: SnapshotHolder | None
     connections: dict[str, int]
     """By state."""
     version: str
@@ -119,12 +134,15 @@ async def read_statistics(
 
 
 def _server(rows: list[asyncpg.Record]) -> ServerStatistics:
-    """``rows``: one, with the columns of the oldest transaction and two arrays at the end."""
-    *facts, pid, application, user, state, age, states, numbers = rows[0]
-    oldest = None
+    """``rows``: one, with the columns of both holders and two arrays at the end."""
+    *facts, kind, holder_pid, name, holder_user, holder_state = rows[0][:-7]
+    pid, application, user, state, age, states, numbers = rows[0][-7:]
+    oldest = holder = None
+    if kind is not None:
+        holder = SnapshotHolder(kind, holder_pid, name or "", holder_user, holder_state)
     if age is not None:
         oldest = OldestTransaction(pid, application or "", user, state, max(age, 0.0))
-    return ServerStatistics(oldest, dict(zip(states, numbers, strict=True)), *facts)
+    return ServerStatistics(oldest, holder, dict(zip(states, numbers, strict=True)), *facts)
 
 
 _PARTS: dict[str, Callable[[list[asyncpg.Record]], object]] = {

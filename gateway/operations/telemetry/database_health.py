@@ -15,6 +15,7 @@ from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database
+    from queuegate.storage.database_statistics import SnapshotHolder
 
 _log = logging.getLogger("queuegate.metrics")
 
@@ -25,6 +26,8 @@ _SILENCE_SECONDS = 3.0
 """Longest time between two answers: a statement ends after 2 s."""
 
 LONG_TRANSACTION_SECONDS = 300.0
+OLD_SNAPSHOT_TRANSACTIONS = 20_000
+"""Least age of the oldest snapshot at which its holder is named."""
 _MANY_DEAD_ROWS = 50_000
 _DEAD_SHARE = 0.2
 _MUCH_RETAINED_BYTES = 256 << 20
@@ -144,15 +147,46 @@ def _of_transactions(found: DatabaseStatistics) -> Iterator[Finding]:
             f"the role {server.role} cannot see transactions of other roles",
             f'GRANT pg_monitor TO "{server.role}"',
         )
-    oldest = server.oldest
+    oldest, holder = server.oldest, server.holder
     if oldest is not None and oldest.age_seconds >= LONG_TRANSACTION_SECONDS:
-        remedy = (
-            "end it with COMMIT PREPARED or ROLLBACK PREPARED"
-            if oldest.pid is None
-            else f"let its client end it, or SELECT pg_terminate_backend({oldest.pid}); "
-            "idle_in_transaction_session_timeout ends such sessions"
-        )
-        yield Finding("transactions", oldest_transaction(found), remedy)
+        yield Finding("transactions", oldest_transaction(found), _ending(oldest.pid))
+        if holder is not None and holder.pid == oldest.pid:
+            return
+    if (
+        holder is not None
+        and server.xmin_age >= OLD_SNAPSHOT_TRANSACTIONS
+        and any(table.dead_rows >= _MANY_DEAD_ROWS for table in found.tables)
+    ):
+        text = f"{snapshot_holder(holder)} keeps all rows that died in the last "
+        text += f"{server.xmin_age:,} transactions"
+        remedy = _RELEASING.get(holder.kind, "").format(holder.name) or _ending(holder.pid)
+        yield Finding("transactions", text, remedy)
+
+
+_RELEASING = {
+    "slot": "end the long transaction of its standby; if no standby will use the slot again, drop "
+    "it with SELECT pg_drop_replication_slot('{}')",
+    "standby": "end the long transaction there, or set hot_standby_feedback = off there",
+}
+
+
+def _ending(pid: int | None) -> str:
+    if pid is None:
+        return "end it with COMMIT PREPARED or ROLLBACK PREPARED"
+    return (
+        f"let its client end it, or SELECT pg_terminate_backend({pid}); "
+        "idle_in_transaction_session_timeout ends such sessions"
+    )
+
+
+def snapshot_holder(holder: SnapshotHolder) -> str:
+    """Describe the holder of the oldest snapshot."""
+    named = holder.name or "without a name"
+    if holder.kind == "slot":
+        return f"replication slot {named} ({holder.state})"
+    user = "" if holder.user is None else f", user {holder.user}"
+    pid = "" if holder.pid is None else f"pid {holder.pid}, "
+    return f"{holder.kind} {named!r} ({pid}{holder.state}{user})"
 
 
 def oldest_transaction(found: DatabaseStatistics) -> str:

@@ -56,6 +56,9 @@ export function Operate() {
 const holder = (one) => (one ? `${time(one.age_seconds)}, ${one.pid === null ? "prepared" : `pid ${one.pid}`}, ${one.application || "no name"}, `
   + `user ${one.user}, ${one.state}` : "none");
 
+const snapshot = (one) => [one.kind, one.name || "without a name", one.pid && `pid ${one.pid}`, one.user && `user ${one.user}`, one.state]
+  .filter(Boolean).join(", ");
+
 function Database({ report: { findings, read_at, statistics: { server, tables, replicas, slots } } }) {
   const kept = tables.filter((table) => table.live_rows || table.dead_rows);
   const [order, setOrder] = useState("-size");
@@ -69,7 +72,7 @@ function Database({ report: { findings, read_at, statistics: { server, tables, r
       Read: ago(read_at), Size: bytes(server.size_bytes), "WAL written": bytes(server.wal_bytes),
       Connections: `${Object.entries(server.connections).map(([name, number]) => `${count(number)} ${name}`).join(", ")}; at most ${count(server.connections_limit)}`,
       "Oldest transaction": holder(server.oldest),
-      "Transactions since the oldest snapshot": count(server.xmin_age),
+      "Transactions since the oldest snapshot": `${count(server.xmin_age)}${server.holder ? `, ${snapshot(server.holder)}` : ""}`,
     }} />`}
     <${Scroll} label="Tables"><table><thead><tr><${Heading} by="name" number=${false}>Table<//><${Heading} by="live">Live rows<//>
       <${Heading} by="dead">Dead rows<//><${Heading} by="size">Size<//><${Heading} by="vacuum">Vacuum<//></tr></thead>
