@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test faults seeds testing-clients soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-often check check-bounds format bench conformance rust-check sns-validator testing-clients browser-check simulate \
+.PHONY: help serve test test-often check check-bounds format bench bench-held conformance rust-check sns-validator testing-clients browser-check simulate \
 	faults seeds soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
@@ -74,6 +74,9 @@ format: $(VENV)/.ready-dev ## Format the code and fix what ruff can fix
 
 bench: $(VENV)/.ready-bench ## Measure against this machine, and beside moto (ARGS="--quick")
 	@exec $(PY) -m tests.bench $(ARGS)
+
+bench-held: $(VENV)/.ready-bench ## Measure queues beside a transaction, readers, slots and a standby that hold back vacuum, and pgmq (ARGS="--holder transaction --kind fifo")
+	@exec $(PY) -m tests.bench.held $(ARGS)
 
 conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running gateway
 	@exec $(PY) -m conformance $(ARGS)

@@ -39,7 +39,7 @@ class Cycle:
 Make = Callable[[Stage, Pool], Awaitable[Cycle]]
 
 
-async def _aws(stage: Stage, pool: Pool) -> Cycle:
+async def aws_cycle(stage: Stage, pool: Pool) -> Cycle:
     queue_url = await stage.create_queue(pool)
     return Cycle(
         queue_url,
@@ -97,7 +97,7 @@ async def _simple(stage: Stage, pool: Pool) -> Cycle:
     )
 
 
-async def _channels(stage: Stage, pool: Pool) -> Cycle:
+async def channel_cycle(stage: Stage, pool: Pool) -> Cycle:
     name = f"channel-{next(_NUMBERS)}"
     publication = {"channel": name, "payload": message_body(BODY_BYTES), "priority": 5}
     publish = json_request(stage, "POST", "/v1/messages", publication)
@@ -181,11 +181,21 @@ def json_request(stage: Stage, method: str, path: str, body: object = None) -> b
 
 
 _FACES: tuple[tuple[str, str, Make, Make], ...] = (
-    ("face-query", "cycle of SQS over Query against that over JSON, in turn", _aws, _query),
-    ("face-rest", "cycle of the native API against that of the AWS face, in turn", _aws, _rest),
-    ("face-simple", "the same of the simple queue", _aws, _simple),
-    ("face-channels", "the same of channels, each message with a priority", _aws, _channels),
-    ("face-text", "the same of the text face, on a standard queue", _aws, _text),
+    ("face-query", "cycle of SQS over Query against that over JSON, in turn", aws_cycle, _query),
+    (
+        "face-rest",
+        "cycle of the native API against that of the AWS face, in turn",
+        aws_cycle,
+        _rest,
+    ),
+    ("face-simple", "the same of the simple queue", aws_cycle, _simple),
+    (
+        "face-channels",
+        "the same of channels, each message with a priority",
+        aws_cycle,
+        channel_cycle,
+    ),
+    ("face-text", "the same of the text face, on a standard queue", aws_cycle, _text),
     ("face-text-groups", "the same, both on a text queue", _aws_groups, _text_groups),
 )
 

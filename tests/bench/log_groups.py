@@ -27,8 +27,8 @@ _LEAST_ROUNDS = 5
 _LATENCIES = 300
 _PARKED_SECONDS = 0.02
 _TAIL_SECONDS = 0.5
-_SETTINGS: Mapping[str, object] = {"batch_size": BATCH, "lease": 300, "visibility_timeout": 300}
-_RECEIPT = re.compile(rb'"receipt":"([0-9.]+)"')
+SETTINGS: Mapping[str, object] = {"batch_size": BATCH, "lease": 300, "visibility_timeout": 300}
+RECEIPT = re.compile(rb'"receipt":"([0-9.]+)"')
 _NUMBERS = itertools.count(1)
 
 
@@ -136,7 +136,7 @@ async def _consume_once(stage: Stage, partitions: int, groups: int) -> None:
     count = max(BATCH * 20, int(_RECORDS * stage.options.scale)) // groups // BATCH * BATCH
     pool = await stage.pool(min(partitions, _SUBSCRIBERS) * groups)
     publishers = await stage.pool(8)
-    async with new_log(stage, _SETTINGS, *names) as log:
+    async with new_log(stage, SETTINGS, *names) as log:
         supply = Publishing(partitions, BATCH).requests(stage, log)
         requests = itertools.islice(supply, count // BATCH)
         published = await stage.measure(publishers, lambda _: plain(requests))
@@ -166,7 +166,7 @@ async def _consume_once(stage: Stage, partitions: int, groups: int) -> None:
 def _drain(subscriber: Subscriber, load: Load) -> Script:
     """Fetch and acknowledge until nothing is left."""
     fetch = subscriber.fetch()
-    while receipts := _RECEIPT.findall((yield fetch)):
+    while receipts := RECEIPT.findall((yield fetch)):
         yield subscriber.ack(receipts)
         load.messages += len(receipts)
 
@@ -184,7 +184,7 @@ class _Stream:
         """Until all are consumed, whoever of the group does it."""
         fetch = subscriber.fetch(self.at_once, _TAIL_SECONDS)
         while self.left > 0:
-            receipts = _RECEIPT.findall((yield fetch))
+            receipts = RECEIPT.findall((yield fetch))
             if receipts:
                 yield subscriber.ack(receipts)
                 load.messages += len(receipts)
@@ -211,7 +211,7 @@ async def _cycles(stage: Stage, key: str, partitions: int, at_once: int) -> None
         receive_request(stage, queue_url, 1),
         stage.renderer.deletion(queue_url),
     )
-    async with new_log(stage, _SETTINGS, "g") as log:
+    async with new_log(stage, SETTINGS, "g") as log:
         supply = Publishing(partitions, 1).requests(stage, log)
         await stage.drain(itertools.islice(supply, partitions))
         subscribers = [Subscriber(stage, log, "g", f"s{n}") for n in range(subscriber_count)]
@@ -302,19 +302,19 @@ async def _measure_wakes(stage: Stage, key: str, waiter: tuple[str, int]) -> Non
     waiting = await Pool.open(waiter, 1)
     publishing = await stage.pool(1)
     seconds = []
-    async with new_log(stage, _SETTINGS, "g") as log:
+    async with new_log(stage, SETTINGS, "g") as log:
         supply = Publishing(1, 1).requests(stage, log)
         await publishing.exchange(next(supply))
         subscriber = Subscriber(stage, log, "g", "s")
         await join(waiting, [subscriber])
-        first = _RECEIPT.findall(await waiting.exchange(subscriber.fetch()))
+        first = RECEIPT.findall(await waiting.exchange(subscriber.fetch()))
         await waiting.exchange(subscriber.ack(first))
         for request in itertools.islice(supply, count):
             fetch = asyncio.create_task(waiting.exchange(subscriber.fetch(BATCH, 20)))
             await elapse(_PARKED_SECONDS)
             started = perf_counter()
             published = asyncio.create_task(publishing.exchange(request))
-            receipts = _RECEIPT.findall(await fetch)
+            receipts = RECEIPT.findall(await fetch)
             seconds.append(perf_counter() - started)
             await published
             await waiting.exchange(subscriber.ack(receipts))

@@ -1,0 +1,1 @@
+SELECT count(*) FROM queuegate.messages AS m WHERE m.sequence % 7 = 0
