@@ -5,6 +5,7 @@ SEED ?=
 STEPS ?=
 N ?= 20
 LOAD ?= 0
+MINUTES ?= 60
 VENV ?= .venv
 PY := $(VENV)/bin/python
 # Each worker takes a stretch of the tests, so that it starts few of the gateways that several share.
@@ -38,11 +39,11 @@ PACKAGE_TESTS := tests/cli/test_packages.py tests/deployment
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds testing-clients soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds testing-clients soak soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench bench-held conformance rust-check sns-validator testing-clients browser-check simulate \
-	faults seeds soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
 help: ## List the targets
@@ -106,6 +107,9 @@ seeds: $(VENV)/.ready-dev ## Each row of docs/seeds.md, and the promises of all 
 
 soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
+
+soak: $(VENV)/.ready-dev ## Load all faces for an hour and judge whether latency, memory and sizes rise; report and charts in build/soak (MINUTES=5)
+	@exec $(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")
 	@$(PY) -m pytest -q $(TURN_TESTS)

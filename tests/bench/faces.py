@@ -180,6 +180,17 @@ def json_request(stage: Stage, method: str, path: str, body: object = None) -> b
     return head.encode() + data
 
 
+CYCLES: dict[str, Make] = {
+    "sqs": aws_cycle,
+    "sqs-query": _query,
+    "rest": _rest,
+    "simple": _simple,
+    "channels": channel_cycle,
+    "text": _text,
+    "fifo": _aws_groups,
+}
+"""The cycle of each face."""
+
 _FACES: tuple[tuple[str, str, Make, Make], ...] = (
     ("face-query", "cycle of SQS over Query against that over JSON, in turn", aws_cycle, _query),
     (

@@ -109,11 +109,11 @@ def _channel() -> str:
     return f"push-{next(_NUMBERS)}"
 
 
-def _socket(channel: str) -> str:
+def socket_path(channel: str) -> str:
     return f"/v1/messages/socket?channel={channel}&credit={CREDIT}&window=3600"
 
 
-def _publish(stage: Stage, channel: str) -> bytes:
+def channel_publish(stage: Stage, channel: str) -> bytes:
     message = {"channel": channel, "payload": message_body(_BODY_BYTES)}
     return json_request(stage, "POST", "/v1/messages", message)
 
@@ -136,9 +136,9 @@ async def _measure_latency(stage: Stage, key: str, address: tuple[str, int]) -> 
     channel = _channel()
     came = asyncio.Event()
     listener = Listener(lambda _: came.set())
-    await listener.open(address, _socket(channel))
+    await listener.open(address, socket_path(channel))
     publishing = await stage.pool(1)
-    request, elsewhere = _publish(stage, channel), _publish(stage, _channel())
+    request, elsewhere = channel_publish(stage, channel), channel_publish(stage, _channel())
     seconds, answers = [], []
     try:
         for _ in range(count):
@@ -187,7 +187,7 @@ async def _measure_rate(stage: Stage, consumers: int) -> None:
             over.set()
 
     listeners = await _open(
-        [Listener(took) for _ in range(consumers)], stage.server.address, [_socket(channel)]
+        [Listener(took) for _ in range(consumers)], stage.server.address, [socket_path(channel)]
     )
     message = {"channel": channel, "payload": message_body(_BODY_BYTES)}
     bulk = json_request(stage, "POST", "/v1/messages/bulk", [message] * _AT_ONCE)
@@ -225,13 +225,13 @@ async def _push_idle(bench: Bench) -> None:
     stage = bench.queuegate
     count = max(_OPENED_AT_ONCE, int(IDLE * stage.options.scale))
     idle_share = await cpu_share(stage, stage.options.idle_seconds / 4)
-    await _measure_idle(stage, "push-idle", count, [_socket(_channel())], idle_share)
+    await _measure_idle(stage, "push-idle", count, [socket_path(_channel())], idle_share)
     stream = f"/v1/messages/stream?channel={_channel()}"
     await _measure_idle(stage, "push-idle-streams", count, [stream], idle_share, more="")
     channels = await stage.pool(_PUBLISHERS)
     names = [_channel() for _ in range(count)]
     await _make(stage, channels, names)
-    sockets = [_socket(name) for name in names]
+    sockets = [socket_path(name) for name in names]
     await _measure_idle(stage, "push-idle-channels", count, sockets, idle_share)
     channels.close()
 

@@ -23,6 +23,11 @@ def times(count: int) -> range:
     return range(count if _IS_LONG else 1)
 
 
+def minutes(short: float, long: float) -> float:
+    """Return the length of a load."""
+    return long if _IS_LONG else short
+
+
 def promises(count: int) -> int:
     """Return how many of so many promises to await before the next fault."""
     return count if _IS_LONG else max(count // 4, 20)

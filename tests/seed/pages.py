@@ -34,6 +34,10 @@ class Page:
         names = {metric, *(metric + end for end in _OF_BUCKETS)}
         return {frozenset(own.keys() - {"le"}) for found, own, _ in self._samples if found in names}
 
+    def values_of(self, name: str, label: str) -> list[str]:
+        """The values of a label of these samples."""
+        return sorted({own[label] for found, own, _ in self._samples if found == name})
+
     def bounds(self, metric: str) -> list[float]:
         """Of its buckets, the infinite one left out."""
         found = {own["le"] for name, own, _ in self._samples if name == metric + "_bucket"}
