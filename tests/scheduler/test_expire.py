@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queuegate.scheduler.sweeps import expire, remove_overdue
+from queuegate.scheduler.sweeps import SweepJob, expire, remove_overdue, sweep
 from queuegate.storage.queries import AccountFilter
 from queuegate.storage.queue_model import Counts, Queue
 from queuegate.storage.queues import stored_queues
@@ -44,6 +44,23 @@ async def test_rounds_are_bounded(store: Store, clock: StillClock) -> None:
     assert sum(handled) == 30
     assert handled[-1] < 12
     assert await store.number("SELECT sum(delta)::int FROM queue_deltas") == 0
+
+
+async def test_long_looks_that_find_nothing_get_a_tenth_of_the_time(
+    store: Store, clock: StillClock
+) -> None:
+    """Dead rows that no vacuum removes make them long."""
+
+    async def look(job: SweepJob, rows: int) -> int:
+        async with job.transaction() as tx:
+            await tx.execute("SELECT pg_sleep(0.1)")
+        return rows
+
+    job = sweep("look", 0.5, 100)(look).job(store.database, clock.now)
+    assert await job.run_round(0) == 0
+    assert job.pause_seconds > 0.9
+    assert await job.run_round(5) == 5
+    assert job.pause_seconds == 0.5
 
 
 async def test_many_queues_are_looked_at_page_by_page(store: Store, clock: StillClock) -> None:
