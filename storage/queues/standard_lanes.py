@@ -10,39 +10,57 @@ receive needs no poll of its own. If the receiver has disconnected, the message 
 receive.
 """
 
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Container
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
-from uuid import UUID
-
-from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER, Database
-from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.database import Database
+from queuegate.storage.database import RECEIVE_PLANNER
+from queuegate.storage.database import RELAXED_PLANNER
+from queuegate.storage.database import SEND_PLANNER
+from queuegate.storage.lanes import ClockNow
+from queuegate.storage.lanes import Lane
 from queuegate.storage.queries import load
-from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
-from queuegate.storage.queues import fifo_queues, standard_queues
+from queuegate.storage.queue_model import DELAY_SECONDS
+from queuegate.storage.queue_model import QUEUE_ID
+from queuegate.storage.queue_model import ReceiptOutcome
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues import fifo_queues
+from queuegate.storage.queues import standard_queues
 from queuegate.storage.queues.fair_queues import FairReceives
-from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL
-from queuegate.storage.queues.messages import (
-    ChangeVisibility,
-    Delete,
-    DeleteLast,
-    FanOut,
-    Receive,
-    Send,
-    divide,
-)
-from queuegate.storage.queues.standard_queues import (
-    Key,
-    SentRows,
-    Write,
-    find_existing,
-    send_rows,
-    send_rows_with_priorities,
-)
-from queuegate.storage.queues.watermarks import BEGINNING, NEAR_REACH, PriorityMarks, Watermarks
+from queuegate.storage.queues.kinds import FIFO
+from queuegate.storage.queues.kinds import PRIORITISED
+from queuegate.storage.queues.kinds import SERIAL
+from queuegate.storage.queues.messages import ChangeVisibility
+from queuegate.storage.queues.messages import Delete
+from queuegate.storage.queues.messages import DeleteLast
+from queuegate.storage.queues.messages import FanOut
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.queues.messages import Send
+from queuegate.storage.queues.messages import divide
+from queuegate.storage.queues.standard_queues import Key
+from queuegate.storage.queues.standard_queues import SentRows
+from queuegate.storage.queues.standard_queues import Write
+from queuegate.storage.queues.standard_queues import find_existing
+from queuegate.storage.queues.standard_queues import send_rows
+from queuegate.storage.queues.standard_queues import send_rows_with_priorities
+from queuegate.storage.queues.watermarks import BEGINNING
+from queuegate.storage.queues.watermarks import FarScans
+from queuegate.storage.queues.watermarks import LONG_SCAN_SECONDS
+from queuegate.storage.queues.watermarks import NEAR_REACH
+from queuegate.storage.queues.watermarks import PriorityMarks
+from queuegate.storage.queues.watermarks import Watermarks
+from typing import Any
+from typing import Protocol
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -283,6 +301,9 @@ class StandardLanes:
         """The present of statements that make messages visible."""
         self._marks: dict[int, Watermarks] = {}
         self.fair = FairReceives(self._marks)
+        self.far_scans = FarScans(
+            database, self._marks, lambda queue_id: self.receive.now_of(queue_id, clock_now)
+        )
         self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
         self.on_gone: Callable[[int], None] = lambda _: None
@@ -324,6 +345,7 @@ class StandardLanes:
     async def close(self) -> None:
         """Finish the pending entries and close the connections."""
         await asyncio.gather(*(lane.close() for lane in self.lanes))
+        await self.far_scans.close()
 
     def forget_marks(self) -> None:
         """Scan from the far left again: the clock was moved, or the database failed over."""
@@ -439,29 +461,36 @@ class StandardLanes:
     async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
         chosen, left = _choose(batch)
         now = self.receive.now_of(batch[0].queue_id, self._now)
+        clock = asyncio.get_running_loop().time
+        began = clock()
         if batch[0].variant is PRIORITISED:
-            columns = self._receive_arguments(chosen, PriorityMarks)
+            columns = self._receive_arguments(chosen, PriorityMarks, began)
             records = await connection.fetch(_RECEIVE_BY_PRIORITY, now, *columns)
             self._hand_out_by_priority(chosen, records)
         else:
-            columns = self._receive_arguments(chosen, Watermarks)
+            columns = self._receive_arguments(chosen, Watermarks, began)
             if len(chosen) == 1:
                 one = [only for (only,) in columns]
                 records = await connection.fetch(_RECEIVE_IN_ONE, now, *one)
             else:
                 records = await connection.fetch(_RECEIVE, now, *columns)
             self._hand_out(chosen, records)
+        took = clock() - began
+        if took >= LONG_SCAN_SECONDS:
+            for queue_id in chosen:
+                marks = self._marks.get(queue_id)
+                if marks is not None:
+                    marks.took(began, took)
         return left
 
     def _receive_arguments(
-        self, chosen: dict[int, list[Receive]], make_marks: type[Watermarks]
+        self, chosen: dict[int, list[Receive]], make_marks: type[Watermarks], time: float
     ) -> list[list[object]]:
         limits: list[object] = []
         fresh: list[object] = []
         received: list[object] = []
         retentions: list[object] = []
         visibilities: list[object] = []
-        time = asyncio.get_running_loop().time()
         for queue_id, callers in chosen.items():
             first = callers[0]
             limits.append(
@@ -473,6 +502,9 @@ class StandardLanes:
                 marks = self._marks[queue_id] = make_marks()
             assert marks is not None
             marks.begin(time, fresh, received)
+            if marks.is_due:
+                marks.is_due = False
+                self.far_scans.start(queue_id, first.retention_seconds)
             retentions.append(first.retention_seconds)
             visibilities.append(first.visibility_ms)
         return [list(chosen), limits, fresh, received, retentions, visibilities]

@@ -280,6 +280,24 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   ) AS n
 WHERE n.visible_at IS NOT NULL
 
+-- name: is_left
+-- params: now, queue_id, fresh_mark, received_mark, retention
+-- Returns True if a message is receivable left of the marks. Reads the entries of all that were consumed
+-- there and not vacuumed, so receives do not wait for it.
+SELECT coalesce(
+  (SELECT m.visible_at FROM messages AS m
+   WHERE m.queue_id = $2::int AND m.receive_count = 0 AND m.visible_at < $3::timestamptz
+     AND m.visible_at >= clock.now - make_interval(secs => $5::int)
+     AND m.sent_at > clock.now - make_interval(secs => $5::int)
+     AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+   ORDER BY m.visible_at LIMIT 1),
+  (SELECT m.visible_at FROM messages AS m
+   WHERE m.queue_id = $2::int AND m.receive_count > 0 AND m.visible_at < $4::timestamptz
+     AND m.sent_at > clock.now - make_interval(secs => $5::int)
+     AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+   ORDER BY m.visible_at LIMIT 1)) IS NOT NULL
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+
 -- name: delete
 -- params: queue_ids, sequences
 -- Deletes messages of several queues, in flight or not. Returns the count. Input is sorted by key,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import Unavailable
+
 if TYPE_CHECKING:
+    from queuegate.storage.database import Database
     from queuegate.storage.queue_model import Received
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
@@ -15,18 +22,25 @@ _NEAR_SECONDS = 1.0
 NEAR_REACH = timedelta(seconds=10)
 _NO_REACH = timedelta()
 _FAR_SECONDS = 30.0
+_SCAN_SHARE = 200.0
+LONG_SCAN_SECONDS = _FAR_SECONDS / _SCAN_SHARE
+_MOST_FAR_SECONDS = 900.0
 
 
 class Watermarks:
     """Scan watermarks: nothing visible lies left of these instants, as this process knows."""
 
-    __slots__ = ("far_at", "fresh", "near_at", "received")
+    __slots__ = ("far_at", "fresh", "is_due", "is_slow", "near_at", "received")
 
     def __init__(self) -> None:
         self.fresh = BEGINNING
         self.received = BEGINNING
         self.near_at = 0.0
         self.far_at = 0.0
+        self.is_slow = False
+        """The last scan from the far left was long: receives leave the next one to ``FarScans``."""
+        self.is_due = False
+        """That scan is due."""
 
     def reach(self, time: float) -> timedelta | None:
         """Return the distance to scan left of the marks now; None: from the far left."""
@@ -39,9 +53,24 @@ class Watermarks:
             return NEAR_REACH
         return _NO_REACH
 
+    def took(self, time: float, seconds: float) -> None:
+        """Note how long the scan of this time took."""
+        if self.far_at == time + _FAR_SECONDS:
+            self.put_off(time, seconds)
+
+    def put_off(self, time: float, seconds: float) -> None:
+        """Put off the next scan from the far left, after one that took so long.
+
+        While vacuum is held back, dead entries stay: these scans get half a percent of the time.
+        """
+        self.is_slow = seconds >= LONG_SCAN_SECONDS
+        self.far_at = time + min(max(seconds * _SCAN_SHARE, _FAR_SECONDS), _MOST_FAR_SECONDS)
+
     def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
         """Append the start of a scan."""
         reach = self.reach(time)
+        if reach is None and self.is_slow:
+            self.is_due, reach = True, NEAR_REACH
         if reach is None:
             fresh.append(BEGINNING)
             received.append(BEGINNING)
@@ -89,6 +118,11 @@ class PriorityMarks(Watermarks):
     def __init__(self) -> None:
         super().__init__()
         self.levels = [Watermarks() for _ in _LEVELS]
+
+    def took(self, time: float, seconds: float) -> None:
+        for level in self.levels:
+            level.took(time, seconds)
+            level.is_slow = False
 
     def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
         for level in self.levels:
@@ -183,3 +217,60 @@ class FairMarks(Watermarks):
         for group, (received, fresh) in self.groups.items():
             if sent_at < fresh:
                 self.groups[group] = (received, before)
+
+
+_log = logging.getLogger("queuegate.lanes")
+_IS_LEFT = load("queues/standard_queues")["is_left"].text
+
+
+class FarScans:
+    """Looks left of the marks of queues that have many dead entries there.
+
+    A receive that reads them all holds up the others for seconds, so it is made only once, and
+    again after something was found here.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        marks: dict[int, Watermarks],
+        now_of: Callable[[int], datetime | None],
+    ) -> None:
+        self._database = database
+        self._marks = marks
+        self._now_of = now_of
+        self._due: dict[int, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, queue_id: int, retention_seconds: int) -> None:
+        """Look at a queue, after those that are due before it."""
+        self._due[queue_id] = retention_seconds
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="far scans")
+
+    async def close(self) -> None:
+        """Stop looking."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            while self._due:
+                queue_id, retention_seconds = self._due.popitem()
+                marks, began = self._marks.get(queue_id), clock()
+                if marks is None:
+                    continue
+                # Receives look at what lies nearer themselves.
+                ends = marks.fresh - NEAR_REACH, marks.received - NEAR_REACH
+                now = self._now_of(queue_id)
+                async with self._database.transaction() as tx:
+                    is_left = await tx.fetchval(_IS_LEFT, now, queue_id, *ends, retention_seconds)
+                marks.put_off(began, clock() - began)
+                if is_left and self._marks.get(queue_id) is marks:
+                    del self._marks[queue_id]
+        except Unavailable as error:
+            _log.debug("scan from the far left: %s", error)
+        finally:
+            self._task = None

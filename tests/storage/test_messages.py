@@ -12,6 +12,7 @@ import pytest
 
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import standard_lanes, watermarks
 from queuegate.storage.queues.messages import ChangeVisibility, Delete, Send
 from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
@@ -22,6 +23,7 @@ from tests.storage.standard_queue import (
     make_message,
     make_queue,
 )
+from tests.waiting import until_so, yield_turns
 
 
 @pytest.fixture
@@ -408,6 +410,52 @@ async def test_what_lies_far_left_is_found_once_marks_are_forgotten(
     assert await standard.receive() == []
     standard.lanes.forget_marks()
     assert bodies(await standard.receive()) == ["long ago"]
+
+
+async def test_receives_leave_long_scans_from_the_far_left_to_a_task(
+    standard: StandardQueue, other: StandardQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every scan counts as long here. The task looks, and the next receive takes what it found."""
+    for module in (standard_lanes, watermarks):
+        monkeypatch.setattr(module, "LONG_SCAN_SECONDS", 0.0)
+    lanes, queue_id = standard.lanes, standard.queue_id
+    await _consume(standard, 1000)
+    marks = lanes._marks[queue_id]
+    assert marks.is_slow
+    marks.far_at = 0.0
+    assert await standard.receive() == []
+    await until_so(lambda: lanes.far_scans._task is None and marks.far_at > 0.0)
+    assert lanes._marks[queue_id] is marks
+    standard.clock.wait(-500)
+    await other.send("long ago")
+    standard.clock.wait(500)
+    marks.far_at = 0.0
+    assert await standard.receive() == []
+    await until_so(lambda: queue_id not in lanes._marks)
+    assert bodies(await standard.receive()) == ["long ago"]
+
+
+async def test_a_task_that_looks_far_left_ends_with_its_lanes(
+    standard: StandardQueue, database: Database
+) -> None:
+    """Also while its statement waits for a lock."""
+    await _consume(standard, 100)
+    async with database.transaction() as tx:
+        await tx.execute("LOCK TABLE messages")
+        standard.lanes.far_scans.start(standard.queue_id, 60)
+        await yield_turns(20)
+        await standard.lanes.far_scans.close()
+
+
+@pytest.mark.parametrize(("seconds", "after"), [(0.01, 30.0), (3.0, 600.0), (60.0, 900.0)])
+def test_long_scans_from_the_far_left_are_rare(seconds: float, after: float) -> None:
+    marks = watermarks.Watermarks()
+    assert marks.reach(1_000.0) is None
+    marks.took(1_000.0, seconds)
+    assert marks.far_at == 1_000.0 + after
+    assert marks.is_slow == (seconds > 1)
+    marks.took(1_001.0, 300.0)
+    assert marks.far_at == 1_000.0 + after
 
 
 async def test_a_clock_that_goes_back_loses_nothing(standard: StandardQueue) -> None:
