@@ -44,13 +44,15 @@ _GRACE_SECONDS = 20.0
 """Time for cycles that began before the end of a turn."""
 _PARTITIONS = 16
 _SUBSCRIBERS = 4
-_SQL = Path(__file__).with_name("sql")
-_COUNTS = (_SQL / "server_counts.sql").read_text(encoding="utf-8")
-_COSTLY = (_SQL / "costly_statements.sql").read_text(encoding="utf-8")
 _STATISTICS_SECONDS = 1.1
 """Backends report what they read once a second, when a transaction ends."""
 _PGMQ = "pgmq@0.34.0-alpha.7"
 _PGMQ_FILE = "src/install/embedded/sql/pgmq.sql"
+
+
+def _sql(name: str) -> str:
+    return (Path(__file__).with_name("sql") / f"{name}.sql").read_text(encoding="utf-8")
+
 
 Run = Callable[[float], Awaitable[Load]]
 """The load of one kind on one server, for so many seconds."""
@@ -64,12 +66,23 @@ class Side:
     stage: Stage
     connection: Connection
     runs: dict[str, Run] = field(default_factory=dict)
+    queues: dict[str, str] = field(default_factory=dict)
+    """Names of standard queues by kind of load."""
 
     async def counts(self) -> dict[str, int]:
         """Pages read, size, dead rows and WAL so far."""
-        row = await self.connection.fetchrow(_COUNTS)
+        row = await self.connection.fetchrow(_sql("server_counts"))
         assert row is not None
         return {name: int(row[name] or 0) for name in row.keys()}  # noqa: SIM118 - a record
+
+    async def age(self, cycles_before: int) -> None:
+        """Leave the rows of so many cycles of the last hour to each standard queue."""
+        for kind, name in self.queues.items():
+            priority = 5 if kind == "priority" else None
+            await self.connection.execute(_sql("add_dead_messages"), name, cycles_before, priority)
+            await self.connection.execute(_sql("lease_dead_messages"))
+            await self.connection.execute(_sql("delete_dead_messages"))
+        await self.connection.execute("VACUUM queuegate.messages")
 
     async def turn(self, kind: str, seconds: float) -> dict[str, float]:
         """Run one kind for so long; the figures of a cycle."""
@@ -94,9 +107,11 @@ class Side:
         }
 
 
-async def _cycling(stage: Stage, make: Callable[[Stage, Pool], Awaitable[Cycle]]) -> Run:
+async def _cycling(side: Side, kind: str, make: Callable[[Stage, Pool], Awaitable[Cycle]]) -> Run:
+    stage = side.stage
     pool = await stage.pool(CONNECTIONS)
     cycle = await make(stage, pool)
+    side.queues[kind] = cycle.queue_url.rpartition("/")[2]
     await stage.drain(itertools.islice(cycle.sends, _PREFILLED))
 
     return _running(pool, lambda steps, load: cycles(steps, load, cycle.found), cycle.steps())
@@ -122,11 +137,11 @@ def _running(
 
 
 async def _standard(side: Side) -> Run:
-    return await _cycling(side.stage, aws_cycle)
+    return await _cycling(side, "standard", aws_cycle)
 
 
 async def _priority(side: Side) -> Run:
-    return await _cycling(side.stage, channel_cycle)
+    return await _cycling(side, "priority", channel_cycle)
 
 
 async def _fifo(side: Side) -> Run:
@@ -260,12 +275,19 @@ async def two_sides(kinds: Sequence[str]) -> AsyncIterator[tuple[Side, Side]]:
         yield held, other
 
 
-async def compare(holder: str, kinds: Sequence[str], seconds: float, rounds: int) -> Comparison:
-    """Run each kind in turns on both servers, so often, while the first one is held."""
+async def compare(
+    holder: str, kinds: Sequence[str], seconds: float, rounds: int, before: int
+) -> Comparison:
+    """Run each kind in turns on both servers, so often, while the first one is held.
+
+    ``before``: cycles of the last hour that both have behind them.
+    """
     found = Comparison(holder)
     async with two_sides(kinds) as sides:
         async with HOLDERS[holder](sides[0].pair, sides[1].pair):
             for side in sides:
+                if before:
+                    await side.age(before)
                 await side.connection.execute("SELECT pg_stat_statements_reset()")
             for number in range(rounds):
                 for kind in kinds:
@@ -275,7 +297,9 @@ async def compare(holder: str, kinds: Sequence[str], seconds: float, rounds: int
                     found.rounds.setdefault(kind, []).append((held, other))
                     say(_line(holder, kind, held, other))
         for side in sides:
-            found.costly.append([tuple(row) for row in await side.connection.fetch(_COSTLY, 12)])
+            found.costly.append(
+                [tuple(row) for row in await side.connection.fetch(_sql("costly_statements"), 12)]
+            )
             await side.connection.close()
     return found
 
@@ -333,6 +357,9 @@ def main() -> int:
     parser.add_argument("--kind", nargs="+", choices=[*KINDS], default=[*KINDS])
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn (4)")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each load (4)")
+    parser.add_argument(
+        "--before", type=int, default=0, help="cycles of the last hour on standard queues (0)"
+    )
     parser.add_argument("--statements", action="store_true", help="print those that read the most")
     options = parser.parse_args()
     kinds = list(options.kind)
@@ -344,7 +371,9 @@ def main() -> int:
             say(f"  pgmq is left out: {error}")
     found = []
     for holder in options.holder:
-        found.append(asyncio.run(compare(holder, kinds, options.seconds, options.rounds)))
+        found.append(
+            asyncio.run(compare(holder, kinds, options.seconds, options.rounds, options.before))
+        )
         if options.statements:
             for name, rows in zip(("held", "other"), found[-1].costly, strict=True):
                 for row in rows:

@@ -1,0 +1,1 @@
+DELETE FROM queuegate.messages AS m WHERE m.sender_id = 'bench'
