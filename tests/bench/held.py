@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 32
 _PREFILLED = 64
+_MANY_GROUPS = 5_000
 _GRACE_SECONDS = 20.0
 """Time for cycles that began before the end of a turn."""
 _PARTITIONS = 16
@@ -144,14 +145,18 @@ async def _priority(side: Side) -> Run:
     return await _cycling(side, "priority", channel_cycle)
 
 
-async def _fifo(side: Side) -> Run:
-    """64 groups, which hold messages before."""
+def _fifo(groups: int) -> Callable[[Side], Awaitable[Run]]:
+    """So many groups, each of which holds a message before."""
+    return lambda side: _in_groups(side, groups)
+
+
+async def _in_groups(side: Side, groups: int) -> Run:
     stage = side.stage
     pool = await stage.pool(CONNECTIONS)
     queue_url = await stage.create_queue(pool, fifo=True)
     render = fifo_sends(stage, queue_url, BODY_BYTES)
-    sends = (render(number % _PREFILLED, number) for number in itertools.count())
-    await stage.drain(itertools.islice(sends, _PREFILLED))
+    sends = (render(number % groups, number) for number in itertools.count())
+    await stage.drain(itertools.islice(sends, groups))
     receive = receive_request(stage, queue_url, 1)
     delete = stage.renderer.deletion(queue_url)
     return _running(pool, cycles, ((send, receive, delete) for send in sends))
@@ -230,7 +235,8 @@ async def _pgmq(side: Side) -> Run:
 
 KINDS: dict[str, Callable[[Side], Awaitable[Run]]] = {
     "standard": _standard,
-    "fifo": _fifo,
+    "fifo": _fifo(_PREFILLED),
+    "fifo-many": _fifo(_MANY_GROUPS),
     "priority": _priority,
     "log": _log,
     "pgmq": _pgmq,

@@ -75,14 +75,18 @@ async def slots(held: Pair, other: Pair) -> AsyncIterator[None]:
     connection = await asyncpg.connect(held.url())
     await connection.execute("SELECT pg_create_logical_replication_slot('held_log', 'pgoutput')")
     async with standby(held, other):
-        await asyncio.to_thread(held.stop_standby)
-        await asyncio.to_thread(other.stop_standby)
+        for pair in (held, other):
+            await asyncio.to_thread(pair.stop_standby)
+        # Without a reader it has a snapshot, too: that of its end.
+        await _drop_slot(other, _SLOT)
         yield
-    await connection.execute(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
-        " WHERE slot_name = 'held_log'"
-    )
+    await _drop_slot(held, "held_log")
     await connection.close()
+
+
+async def _drop_slot(pair: Pair, name: str) -> None:
+    async with _connected(pair.url()) as connection:
+        await connection.execute("SELECT pg_drop_replication_slot($1)", name)
 
 
 @asynccontextmanager

@@ -114,12 +114,38 @@ def test_certificate_expires(tmp_path: Path) -> None:
 
 async def _hold_transaction(dsn: str, prometheus: Prometheus) -> None:
     """Make the troubles that a session of somebody makes, and wait for their alerts."""
-    connection = await asyncpg.connect(dsn)
+    settings = {"application_name": "nightly report"}
+    connection = await asyncpg.connect(dsn, server_settings=settings)
     await connection.execute("SELECT pg_create_physical_replication_slot('gone', true)")
     async with connection.transaction():
         await connection.execute("LOCK TABLE queuegate.move_tasks IN ACCESS EXCLUSIVE MODE")
         for alert in ("SlotInactive", "HeldTransaction", "WorkerStopped"):
             await asyncio.to_thread(prometheus.until_firing, f"Queuegate{alert}")
+    # Without the lock, behind which sizes of tables cannot be read.
+    async with connection.transaction(isolation="repeatable_read"):
+        await connection.execute("SELECT count(*) FROM queuegate.queues")
+        await _churn(dsn)
+        held = "QueuegateHeldTransaction"
+        firing = await asyncio.to_thread(
+            until, prometheus.firing, lambda found: "pid" in found.get(held, {})
+        )
+        holder = firing[held]
+        assert (holder["kind"], holder["name"]) == ("session", "nightly report")
+        assert holder["pid"] == str(connection.get_server_pid())
+    await connection.close()
+
+
+async def _churn(dsn: str) -> None:
+    """Use up transactions, and leave dead rows behind, more than the alert and the metric need."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(
+        "INSERT INTO queuegate.queue_deltas (queue_id, delta)"
+        " SELECT -1, 0 FROM generate_series(1, 220000)"
+    )
+    await connection.execute("DELETE FROM queuegate.queue_deltas WHERE queue_id = -1")
+    await connection.execute(
+        "DO $$ BEGIN FOR n IN 1..21000 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$"
+    )
     await connection.close()
 
 
