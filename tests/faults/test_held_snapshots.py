@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -17,6 +19,8 @@ from queuegate.storage.database_statistics import (
     TableStatistics,
     read_statistics,
 )
+from tests.faults.gateways import loaded, serving
+from tests.faults.load import minutes
 from tests.standbys import Pair
 from tests.waiting import until_async
 
@@ -31,18 +35,45 @@ def pair() -> Iterator[Pair]:
     running.stop()
 
 
+@pytest.mark.timeout(600)
+async def test_queues_go_on_beside_a_held_snapshot(data: Path) -> None:
+    """Ten seconds here, three minutes with `make soak-faults`: all that is sent is received in
+    order and deleted, and the holder is named."""
+    async with serving(data) as server, loaded(server.port) as loads:
+        report = await server.connect()
+        await report.execute("SET application_name = 'report'")
+        async with report.transaction(isolation="repeatable_read", readonly=True):
+            await report.fetchval("SELECT count(*) FROM messages")
+            began = time.monotonic()
+            while time.monotonic() - began < 60 * minutes(1 / 6, 3):
+                await loads.more(200)
+            connection = await server.connect()
+            found = await _read(connection)
+            assert found.server is not None
+            assert found.server.holder == SnapshotHolder(
+                "session", report.get_server_pid(), "report", "queuegate", "idle in transaction"
+            )
+            assert await connection.fetchval("SELECT pg_relation_size('messages') > 100000")
+            await connection.close()
+        await report.close()
+        await loads.end_and_check()
+
+
 async def _found(pair: Pair) -> DatabaseStatistics:
     connection = await asyncpg.connect(pair.url())
+    found = await _read(connection)
+    await connection.close()
+    assert found.server is not None
+    return found
 
+
+async def _read(connection: asyncpg.Connection[asyncpg.Record]) -> DatabaseStatistics:
     @asynccontextmanager
     async def begin() -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
         async with connection.transaction():
             yield connection
 
-    found = await read_statistics(begin)
-    await connection.close()
-    assert found.server is not None
-    return found
+    return await read_statistics(begin)
 
 
 async def _until_holding(pair: Pair, kind: str, name: str, state: str) -> SnapshotHolder:
