@@ -108,8 +108,9 @@ seeds: $(VENV)/.ready-dev ## Each row of docs/seeds.md, and the promises of all 
 soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
 
-soak: $(VENV)/.ready-dev ## Load all faces for an hour and judge whether latency, memory and sizes rise; report and charts in build/soak (MINUTES=5)
-	@exec $(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
+soak: $(VENV)/.ready-dev ## Load all faces for an hour and judge what rises, with charts in build/soak; then hold a transaction for half as long (MINUTES=5)
+	@$(PY) -m tests.soak --minutes $(MINUTES) $(ARGS)
+	@exec $(PY) -m tests.bench.held --holder transaction --minutes $$(($(MINUTES) / 2))
 
 fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")
 	@$(PY) -m pytest -q $(TURN_TESTS)

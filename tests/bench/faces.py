@@ -139,6 +139,19 @@ async def _aws_groups(stage: Stage, pool: Pool) -> Cycle:
     )
 
 
+async def fifo_cycle(stage: Stage, pool: Pool, groups: int = _GROUPS) -> Cycle:
+    """Of a FIFO queue, each group in turn."""
+    queue_url = await stage.create_queue(pool, fifo=True)
+    render = fifo_sends(stage, queue_url, BODY_BYTES)
+    return Cycle(
+        queue_url,
+        (render(n % groups, n) for n in itertools.count()),
+        receive_request(stage, queue_url, 1),
+        HANDLE,
+        stage.renderer.deletion(queue_url),
+    )
+
+
 async def _queue_of_groups(stage: Stage, pool: Pool) -> str:
     """A text queue: one message of a group is out at a time."""
     name = f"text-{next(_NUMBERS)}"
@@ -187,7 +200,8 @@ CYCLES: dict[str, Make] = {
     "simple": _simple,
     "channels": channel_cycle,
     "text": _text,
-    "fifo": _aws_groups,
+    "text-groups": _text_groups,
+    "fifo": fifo_cycle,
 }
 """The cycle of each face."""
 

@@ -17,6 +17,7 @@ import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,9 +26,16 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from tests.bench.client import Load, Pool, Script
-from tests.bench.faces import BODY_BYTES, Cycle, aws_cycle, channel_cycle, json_request
+from tests.bench.faces import (
+    BODY_BYTES,
+    Cycle,
+    aws_cycle,
+    channel_cycle,
+    fifo_cycle,
+    json_request,
+)
 from tests.bench.holders import HOLDERS, settings
-from tests.bench.hot import Steps, cycles, fifo_sends, receive_request
+from tests.bench.hot import Steps, cycles
 from tests.bench.log_groups import RECEIPT, SETTINGS, Subscriber, join
 from tests.bench.logs import Publishing
 from tests.bench.rendering import message_body
@@ -108,12 +116,19 @@ class Side:
         }
 
 
-async def _cycling(side: Side, kind: str, make: Callable[[Stage, Pool], Awaitable[Cycle]]) -> Run:
+async def _cycling(
+    side: Side,
+    kind: str | None,
+    make: Callable[[Stage, Pool], Awaitable[Cycle]],
+    prefilled: int = _PREFILLED,
+) -> Run:
+    """``kind``: of a standard queue, which may have a past."""
     stage = side.stage
     pool = await stage.pool(CONNECTIONS)
     cycle = await make(stage, pool)
-    side.queues[kind] = cycle.queue_url.rpartition("/")[2]
-    await stage.drain(itertools.islice(cycle.sends, _PREFILLED))
+    if kind is not None:
+        side.queues[kind] = cycle.queue_url.rpartition("/")[2]
+    await stage.drain(itertools.islice(cycle.sends, prefilled))
 
     return _running(pool, lambda steps, load: cycles(steps, load, cycle.found), cycle.steps())
 
@@ -147,19 +162,8 @@ async def _priority(side: Side) -> Run:
 
 def _fifo(groups: int) -> Callable[[Side], Awaitable[Run]]:
     """So many groups, each of which holds a message before."""
-    return lambda side: _in_groups(side, groups)
-
-
-async def _in_groups(side: Side, groups: int) -> Run:
-    stage = side.stage
-    pool = await stage.pool(CONNECTIONS)
-    queue_url = await stage.create_queue(pool, fifo=True)
-    render = fifo_sends(stage, queue_url, BODY_BYTES)
-    sends = (render(number % groups, number) for number in itertools.count())
-    await stage.drain(itertools.islice(sends, groups))
-    receive = receive_request(stage, queue_url, 1)
-    delete = stage.renderer.deletion(queue_url)
-    return _running(pool, cycles, ((send, receive, delete) for send in sends))
+    make = partial(fifo_cycle, groups=groups)
+    return lambda side: _cycling(side, None, make, prefilled=groups)
 
 
 async def _log(side: Side) -> Run:
@@ -363,6 +367,7 @@ def main() -> int:
     parser.add_argument("--kind", nargs="+", choices=[*KINDS], default=[*KINDS])
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn (4)")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each load (4)")
+    parser.add_argument("--minutes", type=float, help="about so long for each holder instead")
     parser.add_argument(
         "--before", type=int, default=0, help="cycles of the last hour on standard queues (0)"
     )
@@ -375,11 +380,12 @@ def main() -> int:
         except LookupError as error:
             kinds.remove("pgmq")
             say(f"  pgmq is left out: {error}")
+    seconds, rounds = options.seconds, options.rounds
+    if options.minutes is not None:
+        rounds = max(1, round(options.minutes * 30 / len(kinds) / (seconds + _STATISTICS_SECONDS)))
     found = []
     for holder in options.holder:
-        found.append(
-            asyncio.run(compare(holder, kinds, options.seconds, options.rounds, options.before))
-        )
+        found.append(asyncio.run(compare(holder, kinds, seconds, rounds, options.before)))
         if options.statements:
             for name, rows in zip(("held", "other"), found[-1].costly, strict=True):
                 for row in rows:

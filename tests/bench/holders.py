@@ -32,7 +32,8 @@ _READER_PAUSE_SECONDS = 2.0
 def settings() -> str:
     """Return the bundled server's configuration, with what replication and statistics need."""
     lines = configuration(100, 1 << 30, ephemeral=False).splitlines()
-    kept = [line for line in lines if not line.startswith(("include", "wal_level", "max_wal_s"))]
+    replaced = ("include", "wal_level", "max_wal_s", "idle_in_transaction")
+    kept = [line for line in lines if not line.startswith(replaced)]
     more = (
         "wal_level = logical",
         "max_wal_senders = 5",
@@ -46,8 +47,10 @@ def settings() -> str:
 @asynccontextmanager
 async def idle_transaction(held: Pair, _: Pair) -> AsyncIterator[None]:
     """One repeatable-read transaction, idle."""
-    async with _snapshot(held.url(application_name="report")):
+    async with _snapshot(held.url(application_name="report")) as connection:
         yield
+        # Nobody has ended it.
+        await connection.fetchval("SELECT 1")
 
 
 @asynccontextmanager

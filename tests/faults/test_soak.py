@@ -15,7 +15,10 @@ from tests.faults.load import minutes
 from tests.soak.series import LATENCY_P50, Recording
 
 CHARTS = {"memory", "table-size", "index-size", "dead-rows", "connections", "flush", "loop-lag"}
-LOADS = {"sqs", "sqs-query", "fifo", "rest", "simple", "channels", "text", "sns", "log", "push"}
+LOADS = {
+    *("sqs", "sqs-query", "fifo", "rest", "simple", "channels", "text", "text-groups"),
+    *("sns", "log", "push"),
+}
 
 
 @pytest.mark.timeout(600)
