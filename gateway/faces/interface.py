@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import perf_counter
@@ -329,7 +329,8 @@ class Mount:
         self,
         make: Callable[[], Face],
         *,
-        prefixes: tuple[str, ...],
+        prefixes: tuple[str, ...] = (),
+        exact: Iterable[str] = (),
         also: RequestCheck | None = None,
         label: Callable[[str], str],
         may_navigate: RequestCheck = no_navigation,
@@ -338,6 +339,7 @@ class Mount:
         self.face: Face | None = None
         self._make = make
         self._prefixes = prefixes
+        self._exact = frozenset(exact)
         self._also = also
         self.label = label
         """Map a path to one of a few labels, for responses without a route."""
@@ -356,7 +358,7 @@ class Mount:
         return cls(
             make,
             prefixes=tuple(f"{one}/" for one in (prefix, *roots)),
-            also=lambda request: request.raw_path in roots,
+            exact=roots,
             label=lambda _: f"{prefix}/",
             may_navigate=_document_below(prefix),
         )
@@ -364,11 +366,9 @@ class Mount:
     @classmethod
     def at(cls, path: str, make: Callable[[], Face]) -> Self:
         """Mount a face on one path and on its OpenAPI document below that path."""
-        exact = (path, path + DOCUMENT)
         return cls(
             make,
-            prefixes=(),
-            also=lambda request: request.raw_path in exact,
+            exact=(path, path + DOCUMENT),
             label=lambda _: path,
             may_navigate=_document_below(path),
         )
@@ -379,8 +379,9 @@ class Mount:
         Paths are compared as received: an encoded path is another path, as for the rules of a proxy
         in front.
         """
-        is_below = request.raw_path.startswith(self._prefixes)
-        return is_below or (self._also is not None and self._also(request))
+        path, also = request.raw_path, self._also
+        is_here = path.startswith(self._prefixes) or path in self._exact
+        return is_here or (also is not None and also(request))
 
     async def open(self) -> Face:
         """Return the face, and make it at the first call."""

@@ -151,13 +151,15 @@ class App:
         ``is_short``: its whole body is there and short, so its bytes count for no fair share.
         """
         request = self._request(head, client, scheme, server)
-        # The last mount matches all paths.
-        mount = next(mount for mount in self._mounts if mount.is_for(request))
+        for mount in self._mounts:
+            # The last one matches all paths.
+            if mount.is_for(request):
+                break
         verdict = self._admission.judge(request, mount.may_navigate)
         if verdict.reason:
             # The page sees only that it was refused, so the log gives its author the reason.
             _refused.warn(_log, "refused: %s", verdict.reason)
-        return PendingRequest(self, head, request, mount, verdict, is_short=is_short)
+        return PendingRequest(self, head, request, mount, verdict, is_short)
 
     def _request(self, head: RequestHead, client: Address, scheme: str, server: Any) -> Request:
         started = perf_counter()
@@ -276,23 +278,12 @@ class PendingRequest:
     ``response`` if it has one, otherwise by its face. ``end`` comes last.
     """
 
-    __slots__ = (
-        "_app",
-        "_content",
-        "_is_delayed",
-        "_is_ended",
-        "_is_last",
-        "_is_stranger",
-        "_most",
-        "_reading",
-        "_verdict",
-        "head",
-        "mount",
-        "receiving",
-        "request",
-        "response",
-        "work",
-    )
+    work: Work | None = None
+    receiving: PendingRequest | None = None
+    """To cancel when the client disconnects; None: the work completes without a client."""
+    _content: bytearray | None = None
+    """The parts of the body, if there are several."""
+    _is_stranger = _is_delayed = _is_ended = _is_last = False
 
     def __init__(
         self,
@@ -301,7 +292,6 @@ class PendingRequest:
         request: Request,
         mount: Mount,
         verdict: Verdict,
-        *,
         is_short: bool,
     ) -> None:
         self._app = app
@@ -310,13 +300,8 @@ class PendingRequest:
         self.mount = mount
         self._verdict = verdict
         self._most = app.max_body_bytes
-        self._content = bytearray()
-        self._is_stranger = self._is_delayed = self._is_ended = self._is_last = False
         self.response = Response(204, [], b"") if verdict.is_preflight else None
         """The answer to count; before ``complete`` only one that needs no face."""
-        self.work: Work | None = None
-        self.receiving: PendingRequest | None = None
-        """To cancel when the client disconnects; None: the work completes without a client."""
         if is_short:
             self._reading = Reading(app.series.traffic)
         else:
@@ -370,19 +355,22 @@ class PendingRequest:
 
     def take(self, content: bytes, *, is_last: bool) -> bool:
         """Take a part of the body."""
-        if self._content or not is_last:
+        if self._content is not None:
             self._content += content
+        elif not is_last:
+            self._content = bytearray(content)
         if not self._reading.add(len(content)):
             refusal = Unavailable("Too many bytes of requests and answers are under way.")
             return self._turn_away(refusal)
         if self._reading.size_bytes > self._most:
             return self._turn_away(RequestTooLarge(self._most))
-        if self._is_stranger and not is_last and self._reading.size_bytes > _MOST_OF_STRANGERS:
+        if is_last:
+            self.request.body = content if self._content is None else bytes(self._content)
+            self._content = None
+        elif self._is_stranger and self._reading.size_bytes > _MOST_OF_STRANGERS:
+            assert self._content is not None
             form = bytes(self._content[:_MOST_OF_STRANGERS])
             self.request.body, self.request.is_cut = form.rpartition(b"&")[0], True
-        elif is_last:
-            self.request.body = bytes(self._content) or content
-            self._content.clear()
         return is_last or self.request.is_cut
 
     def _turn_away(self, refusal: Rejected | Unavailable) -> bool:

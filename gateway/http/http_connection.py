@@ -358,8 +358,10 @@ class HttpConnection(LimitedConnection):
         request, face, tracing = pending.request, pending.face, self.faces.tracing
         context = None if tracing is None else tracing.context(request.span)
         respond = partial(self._respond, pending)
-        try_start = partial(face.try_start, request, respond)
-        begun = try_start() if context is None else context.run(try_start)
+        if context is None:
+            begun = face.try_start(request, respond)
+        else:
+            begun = context.run(face.try_start, request, respond)
         if begun is True:
             return
         if not begun:
@@ -399,28 +401,32 @@ class HttpConnection(LimitedConnection):
         """Write an answer, or begin to, if its client is still connected."""
         pending.complete(response)
         body, request = response.body, pending.request
-        is_gone = self._exchange is not pending
         if request.is_cut:
             self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
-        is_unsent = is_gone or request.ending
-        if isinstance(body, ConnectionHandler) and is_unsent:
-            body.lost()
-        if isinstance(body, AsyncGenerator) and (is_unsent or request.method == "HEAD"):
-            # It may count bytes already.
-            spawn(body.aclose())
-        if is_gone:
-            pending.end()
-        elif request.ending:
-            self._break_off(pending, request.ending, response)
-        elif isinstance(body, ConnectionHandler):
-            self._take_over(pending, response, body)
+        if self._exchange is not pending or request.ending:
+            self._leave_unsent(pending, response)
         elif isinstance(body, bytes):
             length = None if response.status in WITHOUT_LENGTH else len(body)
             shown = b"" if request.method == "HEAD" else body
             self._write_answer(response.status, response.headers, shown, length)
             self._written(pending)
+        elif isinstance(body, ConnectionHandler):
+            self._take_over(pending, response, body)
         else:
             self._write_parts(pending, response, body)
+
+    def _leave_unsent(self, pending: PendingRequest, response: Response) -> None:
+        """End a request whose client has disconnected, or whose answer a fault on purpose ends."""
+        body = response.body
+        if isinstance(body, ConnectionHandler):
+            body.lost()
+        elif not isinstance(body, bytes):
+            # It may count bytes already.
+            spawn(body.aclose())
+        if self._exchange is pending:
+            self._break_off(pending, pending.request.ending, response)
+        else:
+            pending.end()
 
     def _written(self, pending: PendingRequest) -> None:
         """End a request behind its answer."""
@@ -439,6 +445,7 @@ class HttpConnection(LimitedConnection):
             name != b"content-length" for name, _ in headers
         )
         if pending.request.method == "HEAD":
+            spawn(parts.aclose())
             self._write_answer(response.status, headers, b"", None)
             self._written(pending)
             return
