@@ -2,49 +2,42 @@
 
 Everything here runs in a thread beside the event loop."""
 
-
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from functools import lru_cache
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from importlib.metadata import version
-from itertools import accumulate
-from itertools import chain
+from itertools import accumulate, chain
 from operator import add
 from platform import python_version
-from prometheus_client import ProcessCollector
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.operations.telemetry.database_health import OLD_SNAPSHOT_TRANSACTIONS
-from queuegate.gateway.operations.telemetry.series import DeliverySeries
-from queuegate.gateway.operations.telemetry.series import GroupSeries
-from queuegate.gateway.operations.telemetry.series import Histogram
-from queuegate.gateway.operations.telemetry.series import QueueSeries
-from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.gateway.operations.telemetry.series import TopicSeries
+from queuegate.gateway.operations.telemetry.series import (
+    DeliverySeries,
+    GroupSeries,
+    Histogram,
+    QueueSeries,
+    Series,
+    TopicSeries,
+)
 from queuegate.storage.embedded.data_directory import DiskSpace
 from queuegate.storage.logs.stored_logs import GroupGauges
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from typing import Protocol
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
-    from queuegate.gateway.metrics.snapshots import ProcessSnapshot
+    from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
     from queuegate.gateway.operations.telemetry.database_health import DatabaseReport
     from queuegate.storage.database_statistics import ServerStatistics
 
