@@ -13,7 +13,7 @@ const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const [endpoint, program, pictures, reading] = process.argv.slice(2);
 
 const VIEWS = {
-  queues: "", queue: "queues/orders", charts: "queues/orders?tab=charts", attributes: "queues/orders?tab=attributes",
+  overview: "", accounts: "?accounts=all", queues: "queues", queue: "queues/orders", charts: "queues/orders?tab=charts", attributes: "queues/orders?tab=attributes",
   receivers: "queues/idle?tab=receivers", events: "queues/orders?tab=events", dead: "queues/jobs-dead",
   subscriptions: "queues/orders?tab=subscriptions", topics: "topics", topic: "topics/news", logs: "logs",
   hooks: "topics/hooks", log: "logs/audit", group: "logs/audit?group=billing", channels: "channels", channel: "channels/alerts", schedules: "schedules", operate: "operate", absent: "nowhere",
@@ -76,6 +76,14 @@ await check("shows who waits, and follows without loading again", async () => {
   await sqs("SendMessage", { QueueUrl: "idle", MessageBody: "at last" });
   await shows("s ago");
   if (!(await waiting).Messages || !(await page.evaluate(() => window.isSame))) throw new Error("it loaded again");
+});
+
+await check("needs at most 100 KB for the first page", async () => {
+  await page.setCacheEnabled(false);
+  await visit("");
+  const bytes = await page.evaluate(() => performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0));
+  await page.setCacheEnabled(true);
+  if (!(bytes > 20_000 && bytes < 100_000)) throw new Error(`${bytes} bytes`);
 });
 
 for (const [width, theme] of [[1200, "light"], [390, "dark"]]) {
@@ -180,7 +188,7 @@ await check("changes the visibility of a message", async () => {
   await page.waitForFunction(() => document.querySelector("tbody tr:last-child .tag")?.innerText === "delayed");
 });
 await check("works in other regions and accounts, which the address keeps", async () => {
-  await page.goto(`${endpoint}/console/#000000000007/eu-west-1`);
+  await page.goto(`${endpoint}/console/queues#000000000007/eu-west-1`);
   await page.reload();
   await shows("This account has no queue here.");
   await button("Create a queue").click();
@@ -311,10 +319,21 @@ await check("pauses, resumes and runs schedules of both APIs", async () => {
   await page.locator('::-p-xpath(//button[normalize-space()="week"])').click();
   await page.waitForSelector("svg.line circle");
 });
-await check("finds queues by name, and keeps that in the address", async () => {
+await check("finds rows by name, and keeps that in the address", async () => {
   await visit("?find=rs-dead");
-  await shows("1 of 1 queues");
+  await shows("1 of 1 rows");
   if (!page.url().includes("find=rs-dead")) throw new Error(page.url());
+});
+await check("shows all kinds together, and leads to a queue of another account", async () => {
+  await visit("");
+  for (const name of ["orders", "alerts", "news", "audit"]) await shows(name);
+  await page.locator("label ::-p-text(All accounts and regions)").click();
+  await shows("eu-west-1");
+  await page.waitForSelector("svg.spark polyline");
+  await page.screenshot({ path: join(pictures, "trends.png") });
+  await page.locator("a ::-p-text(abroad)").click();
+  await page.waitForFunction(() => location.hash === "#000000000007/eu-west-1" && location.pathname.endsWith("/abroad"));
+  await shows("far away");
 });
 await check("offers no change where it is read-only, and still tries messages", async () => {
   for (const view of ["topics/hooks", "logs/audit?group=billing", "channels/alerts", "schedules"]) {

@@ -19,7 +19,6 @@ import msgspec
 
 from queuegate.gateway.metrics import old_names
 from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
-from queuegate.gateway.operations.queues.live_queues import READERS, readers_here
 from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth, DatabaseReport
 from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
 from queuegate.storage.logs import stored_logs
@@ -86,6 +85,7 @@ class MetricsPage:
         self._renderings: dict[Scrape, asyncio.Task[bytes]] = {}
         self._turn = asyncio.Lock()
         asks = runtime_dir is not None and worker_number != 0
+        engine.siblings.ask = self._ask_siblings
         self.health = DatabaseHealth(engine.database, self._ask_first if asks else None)
 
     async def _own(self, names: frozenset[str] = frozenset(), *, in_total: bool) -> bytes:
@@ -247,7 +247,7 @@ class MetricsPage:
             answer = await _ask(self._runtime_dir / "metrics-0", _DATABASE)
         return msgspec.json.decode(answer, type=DatabaseReport)
 
-    async def ask_siblings(self, question: bytes) -> list[bytes]:
+    async def _ask_siblings(self, question: bytes) -> list[bytes]:
         """Return the answers of all other processes of this gateway, without dead and slow ones."""
         answers = await asyncio.gather(
             *[self._answer_of(path, question) for path in self._siblings()]
@@ -279,8 +279,8 @@ class MetricsPage:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         question = await reader.readline()
-        if question.startswith(READERS):
-            writer.write(readers_here(self._engine, question))
+        if (answer := self._engine.siblings.answer(question)) is not None:
+            writer.write(answer)
         elif question == _DATABASE:
             writer.write(msgspec.json.encode(await self.health.report()))
         else:

@@ -10,8 +10,9 @@ a cookie that scripts cannot read. A request with the cookie has the rights of t
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from importlib.resources import files
@@ -32,18 +33,23 @@ from queuegate.gateway.operations.access.console_sessions import (
     SESSION_SECONDS,
     TOKEN_HEADER,
 )
-from queuegate.gateway.operations.queues.live_queues import LivePage, LiveQueues
+from queuegate.gateway.operations.telemetry.live_views import RIGHTS, LivePage, LiveViews
 from queuegate.gateway.pages.public_pages import REQUEST
 from queuegate.storage.queues import stored_queues
-from queuegate.storage.storage_errors import QueueDoesNotExist, Rejected, Unavailable
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    QueueDoesNotExist,
+    Rejected,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.faces.interface import CallerAuthenticator
     from queuegate.gateway.faces.interface import Request as FaceRequest
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.gateway.operations.queues.live_queues import Ask, LiveView
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.telemetry.live_views import LiveView
 
 _FILES = str(files("queuegate.gateway.pages") / "console")
 _START = "index.html"
@@ -59,24 +65,22 @@ _HEADERS = {
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _KEY = re.compile(r"[\x21-\x7e]{1,256}")
 _STREAM_USAGE = (
-    "Parameters are name: one queue; or find: a text in names, and after: the name before the "
-    "first queue. Each has 1 to 80 characters."
+    f"Parameters are name: one queue; or kind: {', '.join(RIGHTS)}; find: a text in names; first: "
+    "account/region/name of the first row; and accounts=all. Each has 1 to 360 characters."
 )
 _USAGE = 'Send {"key": "..."} with a key of this gateway, and "secret" for an access key.'
 _MOST_PLACES = 1_000
-_RIGHT = "sqs:GetQueueAttributes"
 _STREAM_HEADERS = _NO_STORE | {"x-accel-buffering": "no"}
-_PARAMETERS = {"name", "find", "after"}
-_NAME = re.compile(r"[\x20-\x7e]{1,80}")
+_PARAMETERS = {"name", "kind", "find", "first", "accounts"}
+_VALUE = re.compile(r"[\x20-\x7e]{1,360}")
+_QUEUES = ("channel", "queue")
 
 
-def console_routes(
-    engine: Engine, settings: Settings, callers: CallerAuthenticator, ask: Ask
-) -> list[Route]:
-    """Return the routes of the console. ``ask`` asks the other processes of this gateway."""
+def console_routes(engine: Engine, settings: Settings, callers: CallerAuthenticator) -> list[Route]:
+    """Return the routes of the console."""
     site = StaticFiles(directory=_FILES)
     sessions = _Sessions(engine, settings, callers)
-    streams = _Streams(engine, callers, LiveQueues(engine, ask))
+    streams = _Streams(engine, settings, callers)
 
     async def start(_: Request) -> Response:
         return RedirectResponse("/console/", headers=_HEADERS)
@@ -120,7 +124,7 @@ class _Sessions:
         """Describe the session: how the APIs authenticate, the caller, and the accounts and regions
         to choose from. A caller that the APIs would refuse has no account."""
         settings, asked = self._settings, request.scope[REQUEST]
-        needs_key = settings.auth == "sigv4" or settings.api_key is not None
+        needs_key = _needs_key(settings)
         content: dict[str, Any] = {
             "version": version("queuegate"),
             "needs_key": needs_key,
@@ -177,41 +181,66 @@ class _Sessions:
 
 
 class _Streams:
-    """Live figures of queues as Server-Sent Events, with the rights of the session."""
+    """Live figures as Server-Sent Events, with the rights of the session."""
 
-    def __init__(self, engine: Engine, callers: CallerAuthenticator, live: LiveQueues) -> None:
+    def __init__(self, engine: Engine, settings: Settings, callers: CallerAuthenticator) -> None:
         self._engine = engine
+        self._settings = settings
         self._callers = callers
-        self._live = live
+        self._live = LiveViews(engine)
 
     async def answer(self, request: Request) -> Response:
-        """Stream a page of the account's queues, or one queue."""
+        """Stream a page of an account or of all accounts, or one queue. The page has the kinds that
+        the caller has the right to."""
         asked = request.scope[REQUEST]
         params = dict(request.query_params)
-        if not params.keys() <= _PARAMETERS or not all(map(_NAME.fullmatch, params.values())):
+        kind, name, accounts = [params.pop(one, "") for one in ("kind", "name", "accounts")]
+        if (
+            not request.query_params.keys() <= _PARAMETERS
+            or not all(map(_VALUE.fullmatch, request.query_params.values()))
+            or (kind and kind not in RIGHTS)
+            or accounts not in ("", "all")
+        ):
             return _json({"error": _STREAM_USAGE}, 400)
         headers = asked.headers
         try:
-            caller = self._check(asked, params)
-            if "name" in params:
-                await find_own_queue(self._engine, caller, _RIGHT, params["name"])
+            caller = self._caller(asked, is_of_all=bool(accounts))
+            kinds = _QUEUES if name else (kind,) if kind else self._allowed(caller)
+            self._check(caller, kinds, name)
+            if name:
+                await find_own_queue(self._engine, caller, RIGHTS["queue"], name)
         except (Rejected, Unavailable) as refusal:
             asked.refusal = refusal
             is_absent = isinstance(refusal, QueueDoesNotExist)
             status = 503 if isinstance(refusal, Unavailable) else 404 if is_absent else 403
             return _json({"error": str(refusal)}, status)
+        place = ("", "") if accounts else (caller.account_id, caller.region)
         params["find"] = params.get("find", "").lower()
-        page = LivePage(caller.account_id, caller.region, **params)
+        page = LivePage(kinds, *place, name, **params)
         if asked.method != "HEAD":
             asked.found = self._stream(asked, headers, page, self._live.view(page))
         return Response(headers=_STREAM_HEADERS, media_type="text/event-stream")
 
-    def _check(self, asked: FaceRequest, params: Mapping[str, str]) -> Caller:
-        """Return the caller. Raise the refusal of one without a valid key or the right."""
+    def _caller(self, asked: FaceRequest, *, is_of_all: bool) -> Caller:
+        """Return the caller. Raise the refusal of one without a valid key, or AccessDenied."""
         caller = self._callers.caller(asked, {}, wants=CredentialRule.KEY)
-        resource = own_arn(caller, _RIGHT, params.get("name", "*"))
-        check_right(self._engine, caller, _RIGHT, resource)
+        if is_of_all and _needs_key(self._settings) and not caller.is_administrator:
+            raise AccessDenied("Only the key of an administrator shows all accounts.")
         return caller
+
+    def _allowed(self, caller: Caller) -> tuple[str, ...]:
+        """Return the kinds that the caller has the right to; all of them, if it has none."""
+        allowed = []
+        for kind in RIGHTS:
+            with contextlib.suppress(Rejected):
+                self._check(caller, (kind,))
+                allowed.append(kind)
+        return tuple(allowed or RIGHTS)
+
+    def _check(self, caller: Caller, kinds: Iterable[str], name: str = "") -> None:
+        """Raise AccessDenied unless the caller has the right to all of these kinds."""
+        for right in {RIGHTS[kind] for kind in kinds}:
+            check_right(self._engine, caller, right, own_arn(caller, right, name or "*"))
 
     async def _stream(
         self,
@@ -227,11 +256,17 @@ class _Streams:
                 # The key may have been revoked since.
                 asked.headers = headers
                 try:
-                    self._check(asked, {"name": page.name} if page.name else {})
+                    caller = self._caller(asked, is_of_all=not page.account_id)
+                    self._check(caller, page.kinds, page.name)
                 except Rejected as refusal:
                     yield b"data: %b\n\n" % orjson.dumps({"error": str(refusal)})
                     return
                 yield b"data: %b\n\n" % change
+
+
+def _needs_key(settings: Settings) -> bool:
+    """Return True if the APIs verify keys: then there are administrators."""
+    return settings.auth == "sigv4" or settings.api_key is not None
 
 
 def _json(content: dict[str, Any], status: int = 200) -> Response:

@@ -190,11 +190,7 @@ def pages(
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
-            *(
-                console_routes(engine, settings, callers, metrics.ask_siblings)
-                if settings.console != "off"
-                else ()
-            ),
+            *(console_routes(engine, settings, callers) if settings.console != "off" else ()),
         ],
         restriction(settings, callers),
         AdminPages(engine, callers, settings, with_document(ENDPOINTS, "/_admin", ABOUT), metrics),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,31 +42,51 @@ async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth
 
 
 class LiveFigures(NamedTuple):
-    """The figures of one queue in an overview. ``total`` is exact; ``in_flight`` and ``delayed``
-    are counted up to a limit."""
+    """The figures of a row of an overview. ``in_flight`` and ``delayed`` are counted up to a limit;
+    the total of a queue is exact."""
 
-    queue_id: int
+    kind: str
+    id: int
+    account_id: str
+    region: str
     name: str
     created_at: datetime
     is_paused: bool
-    total: int
-    arrived: int
-    """Messages that were ever sent to the queue."""
+    total: int | None
+    """Messages of a queue, deliveries of a topic, or records ahead of the slowest group of a log;
+    None: the log has no group."""
+    arrived: int | None
+    """Messages that were ever sent to the queue or log; None: a topic."""
     in_flight: int
     delayed: int
     oldest_at: datetime | None
     dead: int | None
-    """Messages in the dead-letter queue, from all its sources; None: there is none."""
+    """Messages in the dead-letter queue or logs, from all its sources; None: there is none."""
+    readers: int | None
+    """Subscriptions of a topic, or live subscribers of a log; None: a queue."""
     now: datetime
 
 
+Place = tuple[str, ...]
+"""Account, region, and name of a row."""
+
+
 async def overview(
-    tx: Transaction, now: datetime | None, place: tuple[str, str], page: tuple[str, str], most: int
+    tx: Transaction,
+    now: datetime | None,
+    kinds: Sequence[str],
+    span: tuple[Place, Place],
+    find: str,
+    *,
+    limit: int,
 ) -> list[LiveFigures]:
-    """Return the figures of at most ``most`` queues of an account and region. ``page``: the name
-    before the first one, and a text in lower case that names contain."""
+    """Return the figures of at most ``limit`` queues, channels, topics and logs. ``span``: the
+    place of the first one, and the last account and region. ``find``: a text in lower case that
+    names contain."""
+    first, last = span
     query = _SQL["overview"].by_key
-    return await query.all(tx, LiveFigures._make, now, *place, *page, most, _HIDDEN_COUNTED)
+    most = _HIDDEN_COUNTED
+    return await query.all(tx, LiveFigures._make, now, kinds, *first, *last, find, limit, most)
 
 
 class TitledDepth(NamedTuple):

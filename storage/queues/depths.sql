@@ -50,69 +50,161 @@ LATERAL (
 ) AS h
 
 -- name: overview
--- params: now, account_id, region, after_name, text, limit, most
--- A page of live queues by name whose names contain `text` in lower case, with the figures of each.
--- Hidden messages are counted up to `most`, those of FIFO queues in so many groups, so the work does
--- not depend on the depth. Dead letters are all messages in the dead-letter queue; NULL: there is none.
+-- params: now, kinds, account_id, region, name, last_account_id, last_region, text, limit, most
+-- A page of live queues, channels, topics and logs by account, region and name, from these on to the
+-- last region, whose names contain `text` in lower case, with the figures of each. Rows of one name
+-- may be on two pages. Hidden messages and deliveries are counted up to `most`, those of FIFO queues
+-- in so many groups, so the work does not depend on the depth.
+-- A topic counts deliveries to its web hooks. A log has the figures of its slowest group, of the
+-- first groups that have `most` partitions together; total is NULL without one. Dead letters are all
+-- in the dead-letter queue or logs; NULL: there is none.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
-  SELECT q.queue_id, q.queue_name, q.created_at, q.paused_at, q.is_fifo, q.dead_letter_arn,
-    coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0' AS delays
-  FROM queues AS q
-  WHERE q.account_id = $2 AND q.region = $3 AND q.deleted_at IS NULL AND q.queue_name > $4
-    AND position($5 IN lower(q.queue_name)) > 0
-  ORDER BY q.queue_name LIMIT $6::int
+  SELECT f.* FROM (
+    (SELECT CASE WHEN q.has_priorities THEN 'channel' ELSE 'queue' END AS kind, q.queue_id AS id,
+       q.account_id, q.region, q.queue_name AS name, q.created_at,
+       q.paused_at IS NOT NULL AS is_paused, q.is_fifo, q.dead_letter_arn,
+       coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0' AS delays
+     FROM queues AS q
+     WHERE q.deleted_at IS NULL AND (q.account_id, q.region, q.queue_name) >= ($3, $4, $5)
+       AND (q.account_id, q.region) <= ($6, $7) AND position($8 IN lower(q.queue_name)) > 0
+       AND CASE WHEN q.has_priorities THEN 'channel' ELSE 'queue' END = ANY($2::text[])
+     ORDER BY q.account_id, q.region, q.queue_name LIMIT $9::int)
+    UNION ALL (
+     SELECT 'topic', t.topic_id, t.account_id, t.region, t.topic_name, t.created_at,
+       t.paused_at IS NOT NULL, t.is_fifo, NULL, false
+     FROM topics AS t
+     WHERE (t.account_id, t.region, t.topic_name) >= ($3, $4, $5)
+       AND (t.account_id, t.region) <= ($6, $7) AND position($8 IN lower(t.topic_name)) > 0
+       AND 'topic' = ANY($2::text[])
+     ORDER BY t.account_id, t.region, t.topic_name LIMIT $9::int)
+    UNION ALL (
+     SELECT 'log', l.log_id, l.account_id, l.region, l.log_name, l.created_at, false, false, NULL, false
+     FROM logs AS l
+     WHERE l.deleted_at IS NULL AND (l.account_id, l.region, l.log_name) >= ($3, $4, $5)
+       AND (l.account_id, l.region) <= ($6, $7) AND position($8 IN lower(l.log_name)) > 0
+       AND 'log' = ANY($2::text[])
+     ORDER BY l.account_id, l.region, l.log_name LIMIT $9::int)) AS f
+  ORDER BY f.account_id, f.region, f.name, f.kind LIMIT $9::int
+), exhausted AS MATERIALIZED (
+  SELECT e.account_id, e.region, e.topic_name, count(*) AS number
+  FROM (
+    SELECT d.account_id, d.region, d.topic_name FROM deliveries AS d
+    WHERE d.state = 'exhausted' AND (d.account_id, d.region) >= ($3, $4)
+      AND (d.account_id, d.region) <= ($6, $7) AND 'topic' = ANY($2::text[])
+    ORDER BY d.account_id, d.region, d.delivery_id LIMIT $10::int) AS e
+  GROUP BY e.account_id, e.region, e.topic_name
+), groups AS MATERIALIZED (
+  SELECT g.group_id, c.id AS log_id, c.account_id, c.region,
+    coalesce(g.settings ->> 'dead_letter_log', left(c.name, 76) || '_dlq') AS dead_name,
+    sum(l.next_partition) OVER (ORDER BY g.group_id) - l.next_partition AS before
+  FROM chosen AS c JOIN logs AS l ON l.log_id = c.id JOIN log_groups AS g ON g.log_id = c.id
+  WHERE c.kind = 'log'
+), figures AS (
+  SELECT c.kind, c.id,
+    CASE WHEN h.in_flight IS NULL THEN 0 ELSE t.total - (SELECT count(*) FROM messages AS m
+      WHERE m.queue_id = c.id AND m.expires_at <= clock.now) END AS total,
+    t.arrived, h.in_flight, h.delayed, h.oldest_at,
+    (SELECT (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d
+             WHERE d.queue_id = k.queue_id)
+     FROM queues AS k
+     WHERE k.account_id = split_part(c.dead_letter_arn, ':', 5)
+       AND k.region = split_part(c.dead_letter_arn, ':', 4)
+       AND k.queue_name = split_part(c.dead_letter_arn, ':', 6) AND k.deleted_at IS NULL) AS dead,
+    NULL::bigint AS readers
+  FROM clock, chosen AS c, LATERAL (
+    SELECT coalesce(sum(d.delta), 0)::bigint AS total,
+      coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint AS arrived
+    FROM queue_deltas AS d WHERE d.queue_id = c.id
+  ) AS t LEFT JOIN LATERAL (
+    SELECT
+      (SELECT count(*) FROM (
+        SELECT 1 FROM messages AS m
+        WHERE m.queue_id = c.id AND m.receive_count > 0 AND m.visible_at > clock.now
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $10::int) AS r) AS in_flight,
+      (SELECT count(*) FROM (
+        SELECT 1 FROM messages AS m
+        WHERE m.queue_id = c.id AND m.receive_count = 0 AND m.visible_at > clock.now
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $10::int) AS f) AS delayed,
+      (SELECT m.sent_at FROM messages AS m
+       WHERE m.queue_id = c.id AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+       ORDER BY m.sequence LIMIT 1) AS oldest_at
+    WHERE NOT c.is_fifo
+    UNION ALL SELECT
+      (SELECT count(*) FROM (
+        SELECT g.d_until FROM fifo_groups AS g
+        WHERE g.queue_id = c.id AND g.ready_at > clock.now LIMIT $10::int) AS g,
+        unnest(g.d_until) AS u (until) WHERE u.until > clock.now),
+      (SELECT count(*) FROM (
+        SELECT 1 FROM fifo_groups AS g JOIN fifo_messages AS m
+          ON m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
+        WHERE c.delays AND g.queue_id = c.id AND g.ready_at > '-infinity'
+          AND m.visible_at > clock.now LIMIT $10::int) AS f),
+      (SELECT min(first.sent_at) FROM (
+        SELECT g.group_id FROM fifo_groups AS g
+        WHERE g.queue_id = c.id AND g.ready_at > '-infinity'
+        ORDER BY g.ready_at LIMIT 100) AS g, LATERAL (
+        SELECT m.sent_at FROM fifo_messages AS m
+        WHERE m.queue_id = c.id AND m.group_id = g.group_id
+        ORDER BY m.sequence LIMIT 1) AS first)
+    WHERE c.is_fifo
+  ) AS h ON t.total > 0
+  WHERE c.kind IN ('channel', 'queue')
+  UNION ALL
+  SELECT c.kind, c.id, p.total, NULL, p.in_flight, p.delayed, p.oldest_at,
+    coalesce((SELECT e.number FROM exhausted AS e
+              WHERE e.account_id = c.account_id AND e.region = c.region AND e.topic_name = c.name), 0),
+    (SELECT count(*) FROM (
+      SELECT 1 FROM subscriptions AS s WHERE s.topic_id = c.id LIMIT $10::int) AS s)
+  FROM clock, chosen AS c, LATERAL (
+    SELECT count(*) AS total, count(*) FILTER (WHERE n.is_leased AND n.due_at > clock.now) AS in_flight,
+      count(*) FILTER (WHERE NOT n.is_leased AND n.due_at > clock.now) AS delayed,
+      min(n.created_at) AS oldest_at
+    FROM (
+      SELECT d.is_leased, d.due_at, d.created_at FROM subscriptions AS s, LATERAL (
+        SELECT p.is_leased, p.due_at, p.created_at FROM deliveries AS p
+        WHERE p.state = 'pending' AND p.subscription_id = s.subscription_id
+        ORDER BY p.due_at LIMIT $10::int) AS d
+      WHERE s.topic_id = c.id AND s.protocol IN ('http', 'https') LIMIT $10::int) AS n) AS p
+  WHERE c.kind = 'topic'
+  UNION ALL
+  SELECT c.kind, c.id, s.lag,
+    (SELECT coalesce(sum(q.next_offset), 0)::bigint FROM log_partitions AS q
+     WHERE q.log_id = c.id AND NOT q.is_removed),
+    s.in_flight, 0, s.oldest_at,
+    (SELECT sum(q.next_offset - q.start_offset - q.gap_count)::bigint
+     FROM (SELECT DISTINCT g.account_id, g.region, g.dead_name FROM groups AS g
+           WHERE g.log_id = c.id) AS g
+     JOIN logs AS k ON k.account_id = g.account_id AND k.region = g.region
+       AND k.log_name = g.dead_name AND k.deleted_at IS NULL
+     JOIN log_partitions AS q ON q.log_id = k.log_id AND NOT q.is_removed),
+    (SELECT count(*) FROM log_groups AS g JOIN log_subscribers AS o ON o.group_id = g.group_id
+     WHERE g.log_id = c.id AND o.live_until > clock.now)
+  FROM clock, chosen AS c LEFT JOIN LATERAL (
+    SELECT sum(q.next_offset - 1 - w.watermark)::bigint AS lag, sum(w.in_flight)::bigint AS in_flight,
+      min(oldest.published_at) AS oldest_at
+    FROM groups AS g
+    JOIN log_partitions AS q ON q.log_id = g.log_id AND NOT q.is_removed
+    LEFT JOIN log_positions AS p ON p.group_id = g.group_id AND p.partition_id = q.partition_id
+    CROSS JOIN LATERAL (
+      SELECT greatest(p.watermark, q.start_offset - 1) AS watermark,
+        (SELECT coalesce(sum(p.spans[i]), 0) FROM generate_series(2, cardinality(p.spans), 4) AS i
+         WHERE p.spans[i + 3] > 0 AND p.spans[i + 1] > date_part('epoch', clock.now) * 1000
+        ) AS in_flight) AS w
+    LEFT JOIN LATERAL (
+      SELECT r.published_at FROM log_records AS r
+      WHERE r.partition_id = q.partition_id AND r.record_offset > w.watermark
+      ORDER BY r.record_offset LIMIT 1) AS oldest ON q.next_offset - 1 > w.watermark
+    WHERE g.log_id = c.id AND g.before < $10::int
+    GROUP BY g.group_id ORDER BY lag DESC LIMIT 1) AS s ON true
+  WHERE c.kind = 'log'
 )
-SELECT c.queue_id, c.queue_name, c.created_at, c.paused_at IS NOT NULL AS is_paused,
-  CASE WHEN h.in_flight IS NULL THEN 0 ELSE t.total - (SELECT count(*) FROM messages AS m
-    WHERE m.queue_id = c.queue_id AND m.expires_at <= clock.now) END AS total,
-  t.arrived, coalesce(h.in_flight, 0) AS in_flight, coalesce(h.delayed, 0) AS delayed, h.oldest_at,
-  (SELECT (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d
-           WHERE d.queue_id = k.queue_id)
-   FROM queues AS k
-   WHERE k.account_id = split_part(c.dead_letter_arn, ':', 5)
-     AND k.region = split_part(c.dead_letter_arn, ':', 4)
-     AND k.queue_name = split_part(c.dead_letter_arn, ':', 6) AND k.deleted_at IS NULL) AS dead,
-  clock.now
-FROM clock, chosen AS c, LATERAL (
-  SELECT coalesce(sum(d.delta), 0)::bigint AS total,
-    coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint AS arrived
-  FROM queue_deltas AS d WHERE d.queue_id = c.queue_id
-) AS t LEFT JOIN LATERAL (
-  SELECT
-    (SELECT count(*) FROM (
-      SELECT 1 FROM messages AS m
-      WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
-        AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $7::int) AS r) AS in_flight,
-    (SELECT count(*) FROM (
-      SELECT 1 FROM messages AS m
-      WHERE m.queue_id = c.queue_id AND m.receive_count = 0 AND m.visible_at > clock.now
-        AND (m.expires_at IS NULL OR m.expires_at > clock.now) LIMIT $7::int) AS f) AS delayed,
-    (SELECT m.sent_at FROM messages AS m
-     WHERE m.queue_id = c.queue_id AND (m.expires_at IS NULL OR m.expires_at > clock.now)
-     ORDER BY m.sequence LIMIT 1) AS oldest_at
-  WHERE NOT c.is_fifo
-  UNION ALL SELECT
-    (SELECT count(*) FROM (
-      SELECT g.d_until FROM fifo_groups AS g
-      WHERE g.queue_id = c.queue_id AND g.ready_at > clock.now LIMIT $7::int) AS g,
-      unnest(g.d_until) AS u (until) WHERE u.until > clock.now),
-    (SELECT count(*) FROM (
-      SELECT 1 FROM fifo_groups AS g JOIN fifo_messages AS m
-        ON m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
-      WHERE c.delays AND g.queue_id = c.queue_id AND g.ready_at > '-infinity'
-        AND m.visible_at > clock.now LIMIT $7::int) AS f),
-    (SELECT min(first.sent_at) FROM (
-      SELECT g.group_id FROM fifo_groups AS g
-      WHERE g.queue_id = c.queue_id AND g.ready_at > '-infinity'
-      ORDER BY g.ready_at LIMIT 100) AS g, LATERAL (
-      SELECT m.sent_at FROM fifo_messages AS m
-      WHERE m.queue_id = c.queue_id AND m.group_id = g.group_id
-      ORDER BY m.sequence LIMIT 1) AS first)
-  WHERE c.is_fifo
-) AS h ON t.total > 0
-ORDER BY c.queue_name
+SELECT c.kind, c.id, c.account_id, c.region, c.name, c.created_at, c.is_paused, f.total, f.arrived,
+  coalesce(f.in_flight, 0) AS in_flight, coalesce(f.delayed, 0) AS delayed, f.oldest_at, f.dead,
+  f.readers, clock.now
+FROM clock, chosen AS c JOIN figures AS f ON f.kind = c.kind AND f.id = c.id
+ORDER BY c.account_id, c.region, c.name, c.kind
 
 -- name: paused
 -- params: most

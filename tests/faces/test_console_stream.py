@@ -13,11 +13,12 @@ from tests.faces.clients import Sqs
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Background, Server
 from tests.faces.signing import Verifying
+from tests.faces.sns_client import Sns
 from tests.faces.test_console import ACCOUNT, JSON, ask, create, session_of, sign_in
 from tests.waiting import until
 
-NAMES = ("name", "visible", "flight", "delayed", "oldest", "sent", "finished", "dead", "waiting",
-         "read", "paused")  # fmt: skip
+NAMES = ("kind", "account", "region", "name", "visible", "flight", "delayed", "oldest", "sent",
+         "finished", "dead", "waiting", "read", "paused")  # fmt: skip
 
 
 class FigureStream:
@@ -43,7 +44,7 @@ class FigureStream:
         self.last = json.loads(self.connection.until(b"\n\n"))
         if self.last.get("whole"):
             self.rows = {}
-        changed = {row[0]: dict(zip(NAMES, row, strict=True)) for row in self.last.get("rows", ())}
+        changed = {row[3]: dict(zip(NAMES, row, strict=True)) for row in self.last.get("rows", ())}
         self.rows |= changed
         return [*changed]
 
@@ -108,12 +109,100 @@ def test_queues_are_found_by_a_part_of_their_names(server: Server) -> None:
             sqs.create(name)
         with FigureStream(server.url, "?find=RDER", **bearer(sqs)) as stream:
             assert sorted(stream.next()) == ["Orders-dead", "orders"]
-        with FigureStream(server.url, "?after=bills", **bearer(sqs)) as stream:
+        first = f"?first={sqs.account}/us-east-1/orders"
+        with FigureStream(server.url, first, **bearer(sqs)) as stream:
             assert stream.next() == ["orders"]
+        # A place before the account shows nothing of others.
+        with FigureStream(server.url, "?first=0/a/b", **bearer(sqs)) as stream:
+            assert sorted(stream.next()) == ["Orders-dead", "bills", "orders"]
+            assert {row["account"] for row in stream.rows.values()} == {sqs.account}
+
+
+def test_an_overview_has_each_kind_and_its_figures(server: Server) -> None:
+    with Sqs("json", server.url) as sqs, Sns("json", server.url, sqs.account) as sns:
+        sqs.create("orders")
+        native = {"Content-Type": "application/json", **bearer(sqs)}
+
+        def post(path: str, content: object, method: str = "POST") -> Any:
+            answer = fetch(server.url, path, method, json.dumps(content).encode(), **native)
+            assert answer.status < 300, answer.text
+            return json.loads(answer.body or b"null")
+
+        post("/v1/messages", {"channel": "alerts", "payload": "full", "priority": 3})
+        topic = sns.call("CreateTopic", Name="news")["TopicArn"]
+        arn = f"arn:aws:sqs:us-east-1:{sqs.account}:orders"
+        sns.call("Subscribe", TopicArn=topic, Protocol="sqs", Endpoint=arn)
+        post("/v1/logs", {"log": "audit", "partitions": 2})
+        records = [{"key": key, "payload": "x"} for key in "abc"]
+        post("/v1/logs/audit/records", {"records": records})
+        with FigureStream(server.url, **bearer(sqs)) as stream:
+            assert stream.next() == ["alerts", "audit", "news", "orders"]
+            rows = stream.rows
+            kinds = [one["kind"] for one in rows.values()]
+            assert kinds == ["channel", "log", "topic", "queue"]
+            assert (rows["alerts"]["visible"], rows["news"]["waiting"]) == (1, 1)
+            assert (rows["audit"]["visible"], rows["audit"]["dead"]) == (None, None)
+            group = "/v1/logs/audit/groups/billing"
+            post(group, {"lease": 3600, "max_attempts": 1}, "PUT")
+            session = post(f"{group}/subscribers/one", {}, "PUT")["session"]
+            found = post(f"{group}/subscribers/one/fetch", {"session": session, "max": 2})
+            first, *_ = found["records"]
+            done = [{"receipt": first["receipt"], "do": "reject", "error": "bad"}]
+            post(f"{group}/deliveries", {"deliveries": done})
+            stream.until(lambda rows: rows["audit"]["dead"] == 1)
+            figures = stream.rows["audit"]
+            assert (figures["visible"], figures["flight"], figures["waiting"]) == (1, 1, 1)
+            sns.call("Publish", TopicArn=topic, Message="hello")
+            stream.until(lambda rows: rows["news"]["sent"] and rows["news"]["finished"])
+        for kind, name in (("topic", "news"), ("log", "audit"), ("channel", "alerts")):
+            with FigureStream(server.url, f"?kind={kind}", **bearer(sqs)) as stream:
+                assert name in stream.next()
+                assert {row["kind"] for row in stream.rows.values()} == {kind}
+
+
+def test_deliveries_to_web_hooks_are_the_depth_of_a_topic(server: Server) -> None:
+    with Sns("json", server.url) as sns:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {sns.account}"}
+        hook = {
+            "endpoint": "http://127.0.0.1:1/closed",
+            "delivery_policy": {"healthyRetryPolicy": {"numRetries": 0}},
+        }
+        for path, content in (
+            ("/v1/events/hooks/subscriptions", hook),
+            ("/v1/topics/hooks/messages", {"message": "refused"}),
+        ):
+            body = json.dumps(content).encode()
+            assert fetch(server.url, path, "POST", body, **headers).status < 300
+        with FigureStream(server.url, "?kind=topic", **headers) as stream:
+            stream.until(lambda rows: rows and rows["hooks"]["dead"] == 1)
+            assert (stream.rows["hooks"]["visible"], stream.rows["hooks"]["waiting"]) == (0, 1)
+
+
+def test_all_accounts_have_one_overview(server: Server) -> None:
+    with Sqs("json", server.url) as sqs, Sqs("json", server.url) as other:
+        sqs.create("of-the-first")
+        other.create("of-the-second")
+        with FigureStream(server.url, "?accounts=all&find=of-the", **bearer(sqs)) as stream:
+            assert {"of-the-first", "of-the-second"} <= {*stream.next()}
+            shown = {row["account"] for row in stream.rows.values()}
+            assert {sqs.account, other.account} <= shown
+            first = f"{other.account}/us-east-1/of-the-second"
+        with FigureStream(server.url, f"?accounts=all&first={first}", **bearer(sqs)) as stream:
+            assert stream.next()[0] == "of-the-second"
 
 
 @pytest.mark.parametrize(
-    "query", ["?find=", "?find=a%00b", "?find=%ff", "?name=%e2%80%ae", f"?find={'a' * 81}", "?a=b"]
+    "query",
+    [
+        "?find=",
+        "?find=a%00b",
+        "?find=%ff",
+        "?name=%e2%80%ae",
+        f"?find={'a' * 361}",
+        "?a=b",
+        "?kind=queues",
+        "?accounts=some",
+    ],
 )
 def test_unknown_parameters_are_refused(server: Server, query: str) -> None:
     answer = fetch(server.url, f"/console/stream{query}", Authorization="Bearer 000000000001")
@@ -219,6 +308,33 @@ def test_a_stream_ends_with_its_key(gateway: Verifying) -> None:
         while "error" not in stream.last:
             stream.next()
         assert stream.connection.some(b"0\r\n\r\n")
+
+
+def test_all_accounts_are_for_administrators(gateway: Verifying) -> None:
+    headers, _ = signed_in(gateway, "curious")
+    refused = ask(gateway, "/console/stream?accounts=all", headers)
+    assert (refused.status, "administrator" in refused.text) == (403, True)
+    first = gateway.first
+    chief = session_of(gateway, first.access_key, first.secret)
+    assert create(gateway, "of-the-members", headers).status == 201
+    with FigureStream(gateway.url, "?accounts=all", **chief) as stream:
+        assert "of-the-members" in stream.next()
+
+
+def test_an_overview_leaves_out_what_the_key_may_not_see(gateway: Verifying, tmp_path: Any) -> None:
+    statement = {"Effect": "Allow", "Action": ["sqs:*", "sns:CreateTopic"], "Resource": "*"}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    headers, _ = signed_in(gateway, "queues-only", "--policy", str(policy))
+    create(gateway, "of-queues-only", headers)
+    everything, _ = signed_in(gateway, "maker")
+    fetch(gateway.url, "/v1/logs", "POST", b'{"log": "hidden"}', **JSON, **everything)
+    with FigureStream(gateway.url, "?find=hidden", **everything) as stream:
+        assert stream.next() == ["hidden"]
+    with FigureStream(gateway.url, **headers) as stream:
+        stream.next()
+        assert {row["kind"] for row in stream.rows.values()} <= {"queue", "channel"}
+    assert ask(gateway, "/console/stream?kind=log", headers).status == 403
 
 
 def test_administrators_choose_an_account_and_everybody_a_region(gateway: Verifying) -> None:

@@ -214,9 +214,8 @@ async def numbers(engine: Engine, caller: Caller, channel: Queue) -> ChannelNumb
         letters = await metrics(engine, caller, target)
         held, dead = _held(letters), letters.total
     totals = ChannelTotals(found.looked_at, found.total, max(found.total - _held(found), 0), dead)
-    return ChannelNumbers(
-        found, waiting, held, totals, engine.throughput.rates(found.queue, totals)
-    )
+    rates = engine.throughput.rates(channel.queue_id, channel.created_at, totals)
+    return ChannelNumbers(found, waiting, held, totals, rates)
 
 
 def _held(found: MeasuredQueue) -> int:

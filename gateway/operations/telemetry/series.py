@@ -6,25 +6,38 @@ An increment of a Prometheus child takes a lock and about 1 µs; an attribute ta
 labels of their own; all others are counted together.
 """
 
+
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import fields
 from datetime import datetime
-from time import perf_counter
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
-
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.protocol import arns
+from time import perf_counter
+from typing import Generic
+from typing import NamedTuple
+from typing import Protocol
+from typing import Self
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
-    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.model import ConsumerGroup
+    from queuegate.storage.model import StoredLog
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
+    from queuegate.storage.queue_model import Received
     from queuegate.storage.topics.web_hook_deliveries import Source
 
 
@@ -484,6 +497,10 @@ class TopicSeries:
     def labels(self) -> tuple[str, str, str]:
         return self.account_id, self.region, self.name
 
+    def delivered(self) -> int:
+        """Count copies for queues, logs and the outbox, and those that web hooks accepted."""
+        return self.queue_copies + self.log_copies + self.outbox_copies + self.attempts_succeeded
+
     def uses(self) -> int:
         return sum([getattr(self, counter.name) for counter in fields(self)[3:]])
 
@@ -550,32 +567,20 @@ class ChannelRates(NamedTuple):
     dead: float
 
 
-class _Channel(Protocol):
-    @property
-    def queue_id(self) -> int:
-        """Return the number of the queue."""
-
-    @property
-    def created_at(self) -> datetime:
-        """Return the time of creation."""
-
-
 class Throughput:
     """A memory of the totals of the last minute."""
 
     def __init__(self) -> None:
-        self._looks: dict[int, deque[ChannelTotals]] = {}
+        self._looks: dict[Hashable, deque[ChannelTotals]] = {}
 
-    def rates(self, channel: _Channel, totals: ChannelTotals) -> ChannelRates:
+    def rates(self, key: Hashable, created_at: datetime, totals: ChannelTotals) -> ChannelRates:
         """Return rates since the first totals of the last minute, or else since the last totals; at
-        the first request, since the channel was created."""
-        looks = self._looks.get(channel.queue_id)
+        the first request, since the creation."""
+        looks = self._looks.get(key)
         if looks is None:
             if len(self._looks) >= _MOST_CHANNELS:
                 del self._looks[next(iter(self._looks))]
-            looks = self._looks[channel.queue_id] = deque(
-                [ChannelTotals(channel.created_at, 0, 0, 0)]
-            )
+            looks = self._looks[key] = deque([ChannelTotals(created_at, 0, 0, 0)])
         while len(looks) > 1 and (totals.at - looks[0].at).total_seconds() > _SPAN_SECONDS:
             looks.popleft()
         first = looks[0]

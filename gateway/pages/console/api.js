@@ -25,8 +25,8 @@ export async function loadSession() {
 }
 
 // Addresses that can be shared end in #account/region, unless both are those of the key.
-export const placeHash = () => (session.account === home.account && session.region === home.region
-  ? "" : `#${session.account}/${session.region}`);
+export const placeHash = ({ account, region } = session) => (account === home.account && region === home.region
+  ? "" : `#${account}/${region}`);
 
 export function readPlace() {
   const found = /^#(\d{12})\/([a-z0-9-]{1,64})$/.exec(location.hash);

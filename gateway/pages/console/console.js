@@ -4,29 +4,32 @@ import { html, render, useEffect, useState } from "/console/assets/vendor/preact
 import {
   choosePlace, loadSession, readPlace, regions, session, signIn, signOut,
 } from "/console/assets/api.js";
-import { Failure, Field, Link } from "/console/assets/parts.js";
-import { Channels, Logs, OneChannel, OneLog } from "/console/assets/streams.js";
-import { Schedules } from "/console/assets/schedules.js";
-import { Operate } from "/console/assets/operate.js";
-import { Overview } from "/console/assets/overview.js";
-import { QueueView } from "/console/assets/queue.js";
-import { OneTopic, Topics } from "/console/assets/topics.js";
+import { Failure, Field, Link, useLive } from "/console/assets/parts.js";
 
 const NAVIGATION = [
-  ["", "Queues"], ["topics", "Topics"], ["logs", "Logs"], ["channels", "Channels"],
+  ["", "Overview"], ["queues", "Queues"], ["topics", "Topics"], ["channels", "Channels"], ["logs", "Logs"],
   ["schedules", "Schedules"], ["operate", "Operate"],
 ];
 
+// By section: the script and the part that list it, and those that show one of its things.
+const VIEWS = {
+  "": [["overview", "Overview", ""]],
+  queues: [["overview", "Overview", "queue"], ["queue", "QueueView"]],
+  topics: [["overview", "Overview", "topic"], ["topics", "OneTopic"]],
+  channels: [["overview", "Overview", "channel"], ["streams", "OneChannel"]],
+  logs: [["overview", "Overview", "log"], ["streams", "OneLog"]],
+  schedules: [["schedules", "Schedules"]], operate: [["operate", "Operate"]],
+};
+
 function View({ parts }) {
   const [section, name] = parts;
-  const views = {
-    "": [Overview], queues: name ? [QueueView, name] : [Overview], topics: name ? [OneTopic, name] : [Topics],
-    logs: name ? [OneLog, name] : [Logs], channels: name ? [OneChannel, name] : [Channels],
-    schedules: [Schedules], operate: [Operate],
-  };
-  const [Shown, shownName] = views[section] || [];
-  if (!Shown) return html`<h1>There is no such view</h1><p><${Link} to="/console/">All queues<//></p>`;
-  return html`<${Shown} key=${`${session.account}/${session.region}/${parts.join("/")}`} name=${shownName} />`;
+  const [script, part, kind] = VIEWS[section]?.[name ? 1 : 0] || [];
+  // A script is loaded when its view is first shown.
+  const [loaded, error] = useLive(() => script && import(`/console/assets/${script}.js`), 0, [script]);
+  if (!script) return html`<h1>There is no such view</h1><p><${Link} to="/console/">Overview<//></p>`;
+  const Shown = loaded?.[part];
+  if (!Shown) return html`<${Failure} error=${error} />`;
+  return html`<${Shown} key=${`${session.account}/${session.region}/${parts.join("/")}`} name=${name || kind} />`;
 }
 
 function SignIn({ done }) {
@@ -79,12 +82,12 @@ function Console() {
   }, []);
   if (!session.account) return html`<${SignIn} done=${again} />`;
   const parts = location.pathname.replace(/^\/console\/?/, "").split("/").map(decodeURIComponent);
-  const current = parts[0] === "queues" ? "" : parts[0];
+  const current = parts[0];
   document.title = `${parts[1] || NAVIGATION.find(([path]) => path === current)?.[1] || ""} – Queuegate`;
   return html`<header class="top"><strong>Queuegate</strong>
       <nav aria-label="Views">${NAVIGATION.map(([to, label]) => html`
         <${Link} to=${`/console/${to}`} aria-current=${to === current ? "page" : undefined}>${label}<//>`)}
-        <a href="/docs">Documentation</a></nav>
+        <a href="/docs">Docs</a></nav>
       ${session.read_only && html`<span class="tag">read-only</span>`}
       <${Place} changed=${again} /></header>
     <main id="main"><${View} parts=${parts} /></main>`;

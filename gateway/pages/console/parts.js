@@ -3,19 +3,19 @@
 import { html, useEffect, useRef, useState } from "/console/assets/vendor/preact.js";
 import { follow, placeHash, session } from "/console/assets/api.js";
 
-// Navigate to another view of the console without loading the page.
-export function go(to) {
-  history.pushState(null, "", to + placeHash());
+// Navigate to another view of the console without loading the page. `place`: its account and region.
+export function go(to, place = session) {
+  history.pushState(null, "", to + placeHash(place));
   dispatchEvent(new PopStateEvent("popstate"));
 }
 
-export function Link({ to, children, ...rest }) {
+export function Link({ to, place, children, ...rest }) {
   const follow = (event) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey) return;
     event.preventDefault();
-    go(to);
+    go(to, place);
   };
-  return html`<a href=${to + placeHash()} onClick=${follow} ...${rest}>${children}</a>`;
+  return html`<a href=${to + placeHash(place)} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
 // Return [value, error, reload]. `load` runs at once, when `keys` change, and every `seconds` while
@@ -44,9 +44,9 @@ export function useLive(load, seconds, keys) {
 
 const AGAIN_MS = 2000;
 const SILENT_MS = 60000;
-const NAMES = ["name", "visible", "flight", "delayed", "oldest", "sent", "finished", "dead", "waiting", "read", "paused"];
+const NAMES = ["kind", "account", "region", "name", "visible", "flight", "delayed", "oldest", "sent", "finished", "dead", "waiting", "read", "paused"];
 
-// Return [figures, error] of the queues of a query: rows by name, and what else the last event said.
+// Return [figures, error] of a query: rows by key, the first row, and what else the last event said.
 // Reconnects when the stream ends. A hidden page needs no stream.
 export function useStream(query) {
   const [state, set] = useState([undefined, null]);
@@ -57,8 +57,11 @@ export function useStream(query) {
       clearTimeout(again);
       again = setTimeout(() => stop.abort(), SILENT_MS);
       if (whole) rows = new Map();
-      for (const row of changed || []) rows.set(row[0], Object.fromEntries(NAMES.map((name, at) => [name, row[at]])));
-      set(([before]) => (rest.error ? [before, new Error(rest.error)] : [{ ...rest, rows }, null]));
+      for (const row of changed || []) {
+        const key = row.slice(0, 4).join("/");
+        rows.set(key, { key, ...Object.fromEntries(NAMES.map((name, at) => [name, row[at]])) });
+      }
+      set(([before]) => (rest.error ? [before, new Error(rest.error)] : [{ ...rest, rows, row: rows.values().next().value }, null]));
     };
     const run = async () => {
       let failure = null;
@@ -107,7 +110,7 @@ export function Empty({ children }) {
 }
 
 export const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString());
-export const rate = (value) => (value ? `${value < 10 ? value.toFixed(1) : Math.round(value)}/s` : "–");
+export const rate = (value) => (value ? `${value < 0.1 ? "<0.1" : value < 10 ? value.toFixed(1) : Math.round(value)}/s` : "–");
 
 // Return the text with its marks of direction as escapes, which otherwise let it look like another.
 export const plain = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,

@@ -25,7 +25,7 @@ export function QueueView({ name }) {
   const [page, broken] = useStream({ name });
   const [queue, error, reload] = useLive(() => loadQueue(name), 0, [name]);
   const [{ tab }, change] = useAddress({ tab: "messages" });
-  const row = page?.rows.get(name);
+  const row = page?.row;
   const samples = useSamples(row && [
     page.at, row.visible, row.flight, row.delayed, row.sent, row.finished, row.oldest ? page.at - row.oldest : 0,
   ]);
@@ -230,7 +230,7 @@ function Messages({ name, page, isTarget }) {
   const [chosen, setChosen] = useState(new Set());
   const wanted = Object.keys(FILTER).map((key) => filter[key]);
   // A search in bodies reads many messages, so it does not follow each change of the queue.
-  const state = filter.text || filter.attribute ? "" : JSON.stringify(page.rows.get(name));
+  const state = filter.text || filter.attribute ? "" : JSON.stringify(page.row);
   const [found, error, reload] = useLive(() => browse(name, filter, pages.at(-1)), 0, [name, pages.at(-1), state, ...wanted]);
   const change = (key) => (event) => {
     setFilter({ [key]: event.target.value });

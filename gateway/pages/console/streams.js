@@ -3,24 +3,8 @@
 import { html, useRef, useState } from "/console/assets/vendor/preact.js";
 import { path, rest } from "/console/assets/api.js";
 import {
-  Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, age, count, plain, rate, useLive, useSamples,
+  Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, age, count, plain, useLive, useSamples,
 } from "/console/assets/parts.js";
-
-export function Logs() {
-  const [found, error, reload] = useLive(() => rest("GET", "/v1/logs?max=100"), 5, []);
-  const create = async ({ name, partitions }) => {
-    await rest("POST", "/v1/logs", { log: name, partitions: Number(partitions) });
-    reload();
-  };
-  return html`<div class="bar"><h1>Logs</h1><${Action} label="Create a log" title="Create a log" confirm="Create" run=${create}>
-      <${Field} label="Name" name="name" required /><${Field} label="Partitions" name="partitions" kind="number" min="1" value="1" /><//></div>
-    <${Failure} error=${error} />
-    ${found && !found.logs.length && html`<${Empty}>This account has no log. Logs keep records for groups that read at their own pace.<//>`}
-    ${found?.logs.length > 0 && html`<table><thead><tr><th scope="col">Name</th><th scope="col" class="number">Partitions</th>
-      <th scope="col">Kept for</th></tr></thead><tbody>${found.logs.map((one) => html`<tr key=${one.log}>
-        <td><${Link} to=${path`/console/logs/${one.log}`}>${one.log}<//></td><td class="number">${count(one.partitions)}</td>
-        <td>${one.max_age ?? "–"}</td></tr>`)}</tbody></table>`}`;
-}
 
 // The lag of at most four groups since the view was opened.
 function Lag({ groups }) {
@@ -119,18 +103,6 @@ function Records({ name }) {
     ${found && !found.records.length && html`<${Empty}>No record here.<//>`}
     ${found?.records.length > 0 && html`<${Rows} label="Records" of=${found.records.map((one) => ({ ...one,
       payload: one.payload.length > 1000 ? `${one.payload.slice(0, 1000)}…` : one.payload }))} />`}`;
-}
-
-export function Channels() {
-  const [found, error] = useLive(() => rest("GET", "/v1/metrics?limit=100"), 3, []);
-  return html`<h1>Channels</h1><${Failure} error=${error} />
-    ${found && !found.channels.length && html`<${Empty}>This account has no channel. A channel is a queue with priorities: the first publish creates it.<//>`}
-    ${found?.channels.length > 0 && html`<${Scroll} label="Channels"><table><thead><tr><th scope="col">Channel</th><th scope="col">Depth by priority</th>
-      <th scope="col" class="number">In flight</th><th scope="col" class="number">Published</th><th scope="col" class="number">Finished</th></tr></thead>
-      <tbody>${found.channels.map((one) => html`<tr key=${one.channel}><td><${Link} to=${path`/console/channels/${one.channel}`}>${one.channel}<//></td>
-        <td>${one.priorities.map((level) => html`<span class="tag">${level.priority}: ${count(level.depth)}, ${age(level.oldest_age_seconds)}</span> `)}</td>
-        <td class="number">${count(one.in_flight)}</td><td class="number">${rate(one.rates.published)}</td>
-        <td class="number">${rate(one.rates.finished)}</td></tr>`)}</tbody></table><//>`}`;
 }
 
 export function OneChannel({ name }) {

@@ -6,25 +6,6 @@ import {
   Action, Empty, Facts, Failure, Field, Link, Scroll, Time, count, go, plain, useAnswer, useLive,
 } from "/console/assets/parts.js";
 
-export function Topics() {
-  const [topics, error, reload] = useLive(() => rest("GET", "/v1/topics?limit=100"), 5, []);
-  const create = async ({ name }) => {
-    const members = { Name: name };
-    if (name.endsWith(".fifo")) members.Attributes = { FifoTopic: "true" };
-    await aws("AmazonSNS.CreateTopic", members);
-    go(path`/console/topics/${name}`);
-  };
-  return html`<div class="bar"><h1>Topics</h1>
-      <${Action} label="Create a topic" title="Create a topic" confirm="Create" run=${create}>
-        <${Field} label="Name. One that ends in .fifo makes a FIFO topic." name="name" required maxlength="256" /><//></div>
-    <${Failure} error=${error} />
-    ${topics && !topics.length && html`<${Empty}><p>This account has no topic.</p><p>Create one here, or with any SDK.</p><//>`}
-    ${topics?.length > 0 && html`<table><thead><tr><th scope="col">Name</th><th scope="col">ARN</th></tr></thead>
-      <tbody>${topics.map((one) => html`<tr key=${one.name}>
-        <td><${Link} to=${path`/console/topics/${one.name}`}>${one.name}<//></td><td class="body">${one.arn}</td></tr>`)}</tbody></table>`}
-    <${Outbox} />`;
-}
-
 async function loadSubscriptions(name) {
   const listed = (await aws("AmazonSNS.ListSubscriptionsByTopic", { TopicArn: topicArn(name) })).Subscriptions;
   return Promise.all(listed.slice(0, 50).map(async (one) => {
@@ -143,7 +124,7 @@ function Publish({ name }) {
       <${Field} label="Deduplication id" name="deduplication" />`}<//>`;
 }
 
-function Outbox() {
+export function Outbox() {
   const query = new URLSearchParams({ limit: "50", account: session.account });
   const [found, error] = useLive(() => rest("GET", `/_admin/outbox?${query}`), 5, []);
   if (error) return null;

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 
 from queuegate.gateway.operations.channels.channels import ChannelMessage, publish_one
-from queuegate.gateway.operations.queues import live_queues
-from queuegate.gateway.operations.queues.live_queues import LivePage, LiveQueues, LiveView
 from queuegate.gateway.operations.queues.queues import delete_queue, metrics
+from queuegate.gateway.operations.telemetry import live_views
+from queuegate.gateway.operations.telemetry.live_views import (
+    READERS,
+    LivePage,
+    LiveView,
+    LiveViews,
+    readers_here,
+)
 from queuegate.storage.queues import depths
 from tests.operations.world import World
 
 
-class Siblings:
+class OtherProcesses:
     """The other processes of a gateway: none, but it counts how often they are asked."""
 
     count = 0
@@ -27,11 +34,19 @@ class Siblings:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_queues, "_APART_SECONDS", 0.02)
+def others(world: World, monkeypatch: pytest.MonkeyPatch) -> OtherProcesses:
+    monkeypatch.setattr(live_views, "_APART_SECONDS", 0.02)
+    siblings = world.engine.siblings
+    siblings.ask = others = OtherProcesses()
+    siblings.answers = {READERS: partial(readers_here, world.engine)}
+    return others
 
 
-async def shown(live: LiveQueues, page: LivePage) -> dict[str, Any]:
+def page_of(world: World, *kinds: str) -> LivePage:
+    return LivePage(kinds or ("channel", "queue"), world.caller.account_id, world.caller.region)
+
+
+async def shown(live: LiveViews, page: LivePage) -> dict[str, Any]:
     """The first figures of a page."""
     with live.view(page) as view:
         async with aclosing(view.changes()) as changes:
@@ -55,12 +70,13 @@ async def test_an_overview_agrees_with_the_metrics_of_each_kind(world: World) ->
         await publish_one(world.engine, world.caller, message)
     await world.make_queue("empty")
     world.clock.move_on(5)
-    place, now = (world.caller.account_id, world.caller.region), world.clock.now()
+    page, now = page_of(world), world.clock.now()
     async with world.engine.database.transaction() as tx:
-        found = await depths.overview(tx, now, place, ("", ""), 10)
+        found = await depths.overview(tx, now, page.kinds, page.span(), "", limit=10)
     assert [one.name for one in found] == ["empty", "fifo.fifo", "late.fifo", "plain", "urgent"]
     for one in found:
-        queue = await world.engine.queues.find(*place, one.name)
+        queue = await world.engine.queues.find(one.account_id, one.region, one.name)
+        assert one.total is not None
         exact = await metrics(world.engine, world.caller, queue)
         counts = exact.counts
         assert (one.total - one.in_flight - one.delayed, one.in_flight, one.delayed) == (
@@ -72,21 +88,20 @@ async def test_an_overview_agrees_with_the_metrics_of_each_kind(world: World) ->
         assert (age, one.arrived) == (exact.oldest_age_seconds, exact.total), one.name
 
 
-async def test_viewers_of_a_page_share_its_figures(world: World) -> None:
+async def test_viewers_of_a_page_share_its_figures(world: World, others: OtherProcesses) -> None:
     queue = await world.make_queue("orders")
-    asked = Siblings()
-    live = LiveQueues(world.engine, asked)
-    page = LivePage(world.caller.account_id, world.caller.region)
+    live = LiveViews(world.engine)
+    page = page_of(world)
     with live.view(page) as view, live.view(page) as other:
         assert view is other
         async with aclosing(view.changes()) as one, aclosing(other.changes()) as two:
             assert orjson.loads(await anext(one))["rows"] == orjson.loads(await anext(two))["rows"]
-            assert asked.count == 1
+            assert others.count == 1
             await world.send(queue)
             async for change in one:
                 if found := orjson.loads(change)["rows"]:
                     break
-            assert found[0][:2] == ["orders", 1]
+            assert found[0][3:5] == ["orders", 1]
     assert live._views == {}
     assert view.task is not None
     assert view.task.cancelling()
@@ -107,17 +122,18 @@ async def test_a_slow_viewer_gets_what_is_now(world: World) -> None:
 
 
 async def test_many_queues_come_by_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_queues, "_MOST_QUEUES", 2)
+    monkeypatch.setattr(live_views, "_MOST_ROWS", 2)
     for name in "abc":
         last = await world.make_queue(name)
-    live = LiveQueues(world.engine, Siblings())
-    page = LivePage(world.caller.account_id, world.caller.region)
+    live = LiveViews(world.engine)
+    page = page_of(world)
+    place = f"{page.account_id}/{page.region}/c"
     first = await shown(live, page)
-    assert ([row[0] for row in first["rows"]], first["next"]) == (["a", "b"], "b")
-    with live.view(page._replace(after="b")) as view:
+    assert ([row[3] for row in first["rows"]], first["next"]) == (["a", "b"], place)
+    with live.view(page._replace(first=place)) as view:
         async with aclosing(view.changes()) as changes:
             found = orjson.loads(await anext(changes))
-            assert ([row[0] for row in found["rows"]], found["next"]) == (["c"], None)
+            assert ([row[3] for row in found["rows"]], found["next"]) == (["c"], None)
             await delete_queue(world.engine, world.caller, last)
             async for change in changes:
                 found = orjson.loads(change)

@@ -1,10 +1,12 @@
-"""Live figures of queues, for people who look at them: depths, rates, ages, and who reads.
+"""Live figures of queues, channels, topics and logs, for people who look at them: depths, rates,
+ages, and who reads.
 
-A view is a page of queues of an account, or one queue. This process computes the figures of a view
-once for all its viewers, by one statement every 2 s for each account. Viewers get the rows that
-have changed since they looked. A slow viewer skips figures and keeps none in memory.
+A view is a page of an account and region, or of all accounts, or one queue. This process computes
+the figures of a view once for all its viewers, by one statement every 2 s for each account. Viewers
+get the rows that have changed since they looked. A slow viewer skips figures and keeps none in
+memory.
 
-The processes of a gateway ask one another for receivers: a receive waits in one of them.
+The processes of a gateway ask one another for receivers and for counts of topics.
 """
 
 from __future__ import annotations
@@ -12,9 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import orjson
 
@@ -29,10 +30,17 @@ from queuegate.storage.storage_errors import Unavailable
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
 
-READERS = b"readers"
+READERS: Final = "readers"
 """The question to other processes of the gateway. A queue's number follows: list its receivers."""
-_MOST_QUEUES = 1_000
-"""Queues of a view."""
+RIGHTS: Final[Mapping[str, str]] = {
+    "channel": "sqs:GetQueueAttributes",
+    "log": "log:GetLog",
+    "queue": "sqs:GetQueueAttributes",
+    "topic": "sns:GetTopicAttributes",
+}
+"""The kinds of rows, and the right to the figures of each."""
+_MOST_ROWS = 1_000
+"""Rows of a view."""
 _APART_SECONDS = 2.0
 _SHARE = 10
 """A statement that takes long is repeated less often: it runs at most one tenth of the time."""
@@ -42,21 +50,24 @@ _MOST_LISTED = 100
 """Waiting receivers of a queue that a process lists."""
 _MOST_SECONDS = 90.0
 """Rates over longer times are not shown: this process has looked only once."""
+_LAST = "~"
+"""Sorts behind all accounts and regions."""
 
-Ask = Callable[[bytes], Awaitable[list[bytes]]]
-"""Asks the other processes of this gateway."""
 
-
-def readers_here(engine: Engine, question: bytes) -> bytes:
+def readers_here(engine: Engine, number: str) -> bytes:
     """Return, as JSON, the readers of this process: of each queue the number of waiting receives
-    and the milliseconds of the last one that returned messages; or the receives that wait at one
-    queue: key, address and seconds left, null for a consumer of a channel."""
-    number = question[len(READERS) :].strip()
+    and the milliseconds of the last one that returned messages, and of each topic by place the
+    numbers of published and of delivered messages; or the receives that wait at one queue: key,
+    address and seconds left, null for a consumer of a channel."""
     if not number:
         last = {one: series.received_at_ms for one, series in engine.series.queues.items()}
         waiting = engine.wakeups.parked_queues()
-        found = {str(one): (waiting.get(one, 0), last.get(one, 0)) for one in last | waiting}
-        return orjson.dumps(found)
+        queues = {str(one): (waiting.get(one, 0), last.get(one, 0)) for one in last | waiting}
+        topics = {
+            "/".join(one.labels()): (one.published, one.delivered())
+            for one in engine.series.topics.shown()
+        }
+        return orjson.dumps([queues, topics])
     queue_id = int(number)
     wakeups = engine.wakeups
     parked = wakeups.parked_at(queue_id) + wakeups.parked_at(place_of_pause(queue_id))
@@ -65,13 +76,24 @@ def readers_here(engine: Engine, question: bytes) -> bytes:
 
 
 class LivePage(NamedTuple):
-    """The queues of a view: those after a name whose names contain ``find``, or one queue."""
+    """The rows of a view: those of some kinds from a place on whose names contain ``find``, or the
+    queue ``name``. Without an account, they are of all accounts and regions."""
 
-    account_id: str
-    region: str
+    kinds: tuple[str, ...]
+    account_id: str = ""
+    region: str = ""
     name: str = ""
     find: str = ""
-    after: str = ""
+    first: str = ""
+    """Account, region and name of the first row, with slashes between; empty: all rows."""
+
+    def span(self) -> tuple[depths.Place, depths.Place]:
+        """Return the place of the first row, and the account and region of the last one."""
+        account_id, region, name = [*self.first.split("/", 2), "", ""][:3]
+        if not self.account_id:
+            return (account_id, region, name), (_LAST, _LAST)
+        own = self.account_id, self.region
+        return max((account_id, region, name), (*own, self.name)), own
 
 
 class LiveView:
@@ -84,7 +106,7 @@ class LiveView:
         self._changed = asyncio.Event()
         self._version = 0
         self._whole = 0
-        """Viewers of an earlier version get all rows: queues were deleted since."""
+        """Viewers of an earlier version get all rows: some were deleted since."""
         self._rows: dict[str, tuple[int, bytes]] = {}
         self._head: dict[str, object] = {}
 
@@ -126,15 +148,21 @@ class LiveView:
             await changed.wait()
 
 
-class LiveQueues:
+class _Readers(NamedTuple):
+    """The readers of all processes of the gateway, as those of ``readers_here``."""
+
+    queues: dict[str, tuple[int, float]]
+    topics: dict[str, tuple[int, int]]
+
+
+class LiveViews:
     """The views of this process."""
 
-    def __init__(self, engine: Engine, ask: Ask) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._ask = ask
         self._views: dict[LivePage, LiveView] = {}
         self._throughput = Throughput()
-        self._readers: dict[str, list[float]] = {}
+        self._readers = _Readers({}, {})
         self._readers_at = -math.inf
 
     @contextlib.contextmanager
@@ -171,82 +199,90 @@ class LiveQueues:
             view.end()
 
     async def _look(self, page: LivePage, view: LiveView) -> None:
-        account_id, region, name, find, after = page
-        most = 1 if name else _MOST_QUEUES
-        if name:
-            # Behind the last possible name before this one: "~" sorts behind each character of one.
-            after = f"{name[:-1]}{chr(ord(name[-1]) - 1)}~"
-        clock = self._engine.clock.of(account_id)
+        most = 1 if page.name else _MOST_ROWS
+        clock = self._engine.clock.of(page.account_id)
         # Readers are known by the common clock.
         ahead = clock.timestamp() - self._engine.clock.timestamp()
         async with self._engine.database.transaction() as tx:
             found = await depths.overview(
-                tx, clock.now(), (account_id, region), (after, find), most + 1
+                tx, clock.now(), page.kinds, page.span(), page.find, limit=most + 1
             )
-        if name and (not found or found[0].name != name):
+        if page.name and (not found or found[0].name != page.name):
             # Viewers come again, and are told that the queue does not exist.
             view.end()
             return
         readers = await self._all_readers()
         rows = {}
-        for place, one in enumerate(found[:most]):
-            rows[one.name] = self._row(one, readers, ahead)
-            if place % _AT_ONCE == _AT_ONCE - 1:
+        for number, one in enumerate(found[:most]):
+            rows[f"{one.kind}/{_place(one)}"] = self._row(one, readers, ahead)
+            if number % _AT_ONCE == _AT_ONCE - 1:
                 await yield_to_loop()
         head: dict[str, object] = {
             "at": found[0].now.timestamp() if found else self._engine.clock.timestamp(),
-            "next": found[most - 1].name if len(found) > most else None,
+            "next": None if page.name or len(found) <= most else _place(found[most]),
             "since": self._engine.series.started_at + ahead,
         }
         view.put(
-            rows, head | (await self._receivers(account_id, found[0].queue_id) if name else {})
+            rows, head | (await self._receivers(page.account_id, found[0].id) if page.name else {})
         )
 
     async def _receivers(self, account_id: str, queue_id: int) -> dict[str, object]:
         """Return the receives that wait at a queue, and the processes that were asked."""
-        engine, question = self._engine, b"%b %d\n" % (READERS, queue_id)
-        answers = [readers_here(engine, question), *await self._ask(question)]
+        engine = self._engine
+        answers = await engine.siblings.all(READERS, queue_id)
         return {
             "recording": account_id in engine.events.rings,
-            "receivers": [*chain.from_iterable(map(orjson.loads, answers))],
+            "receivers": [one for answer in answers for one in answer],
             "processes": len(answers),
             "elsewhere": engine.wakeups.peer_count() >= len(answers),
         }
 
-    async def _all_readers(self) -> dict[str, list[float]]:
-        """Return the readers of all processes of the gateway, as ``readers_here``."""
+    async def _all_readers(self) -> _Readers:
+        """Return the readers, at most a second old."""
         time = asyncio.get_running_loop().time()
         if time - self._readers_at > _APART_SECONDS / 2:
-            question = READERS + b"\n"
-            found = [readers_here(self._engine, question), *await self._ask(question)]
-            readers: dict[str, list[float]] = orjson.loads(found[0])
-            for one in found[1:]:
-                for queue_id, (waiting, last) in orjson.loads(one).items():
-                    more, later = readers.get(queue_id, (0, 0))
-                    readers[queue_id] = [waiting + more, max(last, later)]
+            first, *others = await self._engine.siblings.all(READERS)
+            readers = _Readers(*first)
+            for queues, topics in others:
+                for queue_id, (waiting, last) in queues.items():
+                    more, later = readers.queues.get(queue_id, (0, 0))
+                    readers.queues[queue_id] = waiting + more, max(last, later)
+                for topic, (published, delivered) in topics.items():
+                    known = readers.topics.get(topic, (0, 0))
+                    readers.topics[topic] = published + known[0], delivered + known[1]
             self._readers, self._readers_at = readers, time
         return self._readers
 
-    def _row(self, one: LiveFigures, readers: dict[str, list[float]], ahead: float) -> bytes:
-        """Return name, visible, in flight, delayed, time of the oldest, rates in and out, dead
-        letters, waiting receivers, time of the last receive, and 1 if paused. Times are in
-        seconds."""
-        totals = ChannelTotals(one.now, one.arrived, max(one.arrived - one.total, 0), 0)
-        rates = self._throughput.rates(one, totals)
-        is_known = rates.over_seconds < _MOST_SECONDS
-        waiting, last_ms = readers.get(str(one.queue_id), (0, 0))
+    def _row(self, one: LiveFigures, readers: _Readers, ahead: float) -> bytes:
+        """Return kind, account, region, name, visible, in flight, delayed, time of the oldest,
+        rates in and out, dead letters, waiting receivers, time of the last receive, and 1 if
+        paused. Times are in seconds."""
+        waiting: float = one.readers or 0
+        last_ms, arrived = 0.0, one.arrived
+        finished = (arrived or 0) - (one.total or 0)
+        if one.kind == "topic":
+            arrived, finished = readers.topics.get(_place(one), (None, 0))
+        elif one.kind != "log":
+            waiting, last_ms = readers.queues.get(str(one.id), (0, 0))
+        totals = ChannelTotals(one.now, arrived or 0, max(finished, 0), 0)
+        rates = self._throughput.rates((one.kind, one.id), one.created_at, totals)
+        is_known = arrived is not None and rates.over_seconds < _MOST_SECONDS
         return orjson.dumps(
             (
-                one.name,
-                max(one.total - one.in_flight - one.delayed, 0),
+                *(one.kind, one.account_id, one.region, one.name),
+                None if one.total is None else max(one.total - one.in_flight - one.delayed, 0),
                 one.in_flight,
                 one.delayed,
                 None if one.oldest_at is None else int(one.oldest_at.timestamp()),
-                round(rates.published, 2) if is_known else None,
-                round(rates.finished, 2) if is_known else None,
+                round(max(rates.published, 0), 2) if is_known else None,
+                round(max(rates.finished, 0), 2) if is_known else None,
                 one.dead,
                 waiting,
                 int(last_ms / 1000 + ahead) if last_ms else None,
                 int(one.is_paused),
             )
         )
+
+
+def _place(one: LiveFigures) -> str:
+    return f"{one.account_id}/{one.region}/{one.name}"
