@@ -4,6 +4,8 @@ Each change is one line. The first of several equal refusals is one line at once
 more of them adds a line with their count. Refusals are equal if they differ in the request id only.
 A process writes lines for at most 20 different refusals a second. Further refusals are one line for
 each reason, with the count alone. A flood of refusals is therefore a few kilobytes a second.
+
+A process also keeps its newest 1,000 lines in memory, for people who look at them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ import errno
 import logging
 import os
 import re
+import time
+from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from queuegate.gateway.configuration.settings import BadSetting
 from queuegate.gateway.log_lines import JsonLines, RateLimitedLogger, escaped, formatter
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
 
 OFF, STDERR = "off", "stderr"
+NEWEST: Final = "audit"
+"""The question to other processes of the gateway for their newest lines; a number follows."""
+MOST_KEPT: Final = 1_000
+"""Lines that a process keeps in memory."""
 
 _log = logging.getLogger("queuegate.audit")
 _server_log = logging.getLogger("queuegate.server")
@@ -113,9 +123,11 @@ def cleaned(value: object) -> object:
     return _SHOWN_KEYS.sub(r"\1...", escaped(text))
 
 
-def _write(level: int, message: str, facts: Mapping[str, object]) -> None:
+def _write(level: int, message: str, facts: Mapping[str, object]) -> dict[str, object]:
+    """Write a line; return its facts."""
     known = {name: cleaned(value) for name, value in facts.items() if value not in ("", None)}
     _log.log(level, message, extra=known)
+    return known
 
 
 def write_change(facts: Mapping[str, object]) -> None:
@@ -140,10 +152,19 @@ class Audit:
     def __init__(self) -> None:
         self._repeated: dict[tuple[object, ...], _Repeated] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._newest: deque[dict[str, object]] = deque(maxlen=MOST_KEPT)
+
+    def newest(self, number: str) -> bytes:
+        """Return, as JSON, at most so many of the newest lines, the newest first."""
+        return orjson.dumps([*self._newest][: -1 - int(number) : -1])
+
+    def _write(self, level: int, event: str, facts: Mapping[str, object]) -> None:
+        known = _write(level, event, facts)
+        self._newest.append({**known, "at": time.time(), "event": event})
 
     def changed(self, facts: Mapping[str, object], request_id: str) -> None:
         """Write a change."""
-        write_change({**facts, "request_id": request_id})
+        self._write(logging.INFO, "changed", {**facts, "request_id": request_id})
 
     def refused(self, facts: Mapping[str, object], request_id: str) -> None:
         """Write a refused call, or count it; ``facts`` contains the ``reason``."""
@@ -152,7 +173,7 @@ class Audit:
         if known is None:
             if len(self._repeated) < _MOST_DIFFERENT:
                 self._repeated[key] = _Repeated(facts)
-                _write(logging.WARNING, "refused", {**facts, "request_id": request_id})
+                self._write(logging.WARNING, "refused", {**facts, "request_id": request_id})
                 self._wait()
                 return
             others = {"reason": facts["reason"]}
@@ -177,7 +198,7 @@ class Audit:
         for one in repeated.values():
             # The last request id: it is the one that a client asks about.
             facts = {**one.facts, "count": one.count, "request_id": one.request_id}
-            _write(logging.WARNING, "refused", facts)
+            self._write(logging.WARNING, "refused", facts)
             one.count = 0
 
     async def aclose(self) -> None:

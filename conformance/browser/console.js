@@ -314,8 +314,11 @@ await check("pauses, resumes and runs schedules of both APIs", async () => {
     await confirm();
     await row(name, "Pause").wait();
   }
-  await row("hourly", "Run now").click();
-  await confirm();
+  for (const name of ["hourly", "nightly default"]) {
+    await row(name, "Run now").click();
+    await confirm();
+    await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+  }
   await page.locator('::-p-xpath(//button[normalize-space()="week"])').click();
   await page.waitForSelector("svg.line circle");
 });

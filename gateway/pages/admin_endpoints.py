@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-OPEN_TAGS = ("health", "clock", "reset", "faults", "about")
+OPEN_TAGS = ("health", "audit", "clock", "reset", "faults", "about")
 _PRESIGNED = b"x-amz-"
 _SIGN_IN = (
     "This page shows messages and needs credentials, any that the API takes: for example curl "

@@ -5,6 +5,7 @@ QUEUEGATE_FACES (``gateway.configuration.values.FACE_NAMES``).
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -46,6 +47,8 @@ from queuegate.gateway.http.listening import Sockets
 from queuegate.gateway.http.listening import links_url
 from queuegate.gateway.http.tls import TlsListener
 from queuegate.gateway.metrics.scraping import MetricsPage
+from queuegate.gateway.operations.channels.channel_consumers import CONNECTIONS
+from queuegate.gateway.operations.channels.channel_consumers import connections_here
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.operations.telemetry.live_views import READERS
 from queuegate.gateway.operations.telemetry.live_views import readers_here
@@ -119,7 +122,7 @@ async def run(
         engine.series.traffic = _traffic(settings)
         certificate = tls_certificate(settings)
         metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk, certificate)
-        engine.siblings.answers = {READERS: partial(readers_here, engine)}
+        engine.siblings.answers = _answers(engine, audit)
         admission = _admission(settings)
         fast_path = FastPath(
             aws,
@@ -151,6 +154,15 @@ async def run(
             certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, listening.public, scripts)
+
+
+def _answers(engine: Engine, audit: Audit) -> dict[str, Callable[[str], bytes]]:
+    """Return the answers to questions of the other processes of the gateway."""
+    return {
+        CONNECTIONS: partial(connections_here, engine),
+        READERS: partial(readers_here, engine),
+        audit_lines.NEWEST: audit.newest,
+    }
 
 
 def _tick(series: Series, descriptor: int) -> None:

@@ -52,6 +52,7 @@ PAGES = {
     "/_admin/clock": "/_admin/clock",
     "/_admin/reset": "/_admin/reset",
     "/_admin/health": "/_admin/health",
+    "/_admin/audit": "/_admin/audit",
     "/_admin/seed": "/_admin/seed",
     "/_admin/states": "/_admin/states",
     "/_admin/states/{name}": "/_admin/states/x",

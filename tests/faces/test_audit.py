@@ -186,6 +186,49 @@ def test_names_cannot_forge_lines(world: World) -> None:
     assert all(json.loads(one)["logger"] == "queuegate.audit" for one in text.splitlines())
 
 
+def read(signer: Signer, query: str = "") -> dict[str, Any]:
+    answer = signer.ask("GET", f"/_admin/audit{query}", {}, b"")
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+def test_administrators_read_the_newest_lines(world: World) -> None:
+    first = world.gateway.first
+    world.owner.sqs("CreateQueue", QueueName="read")
+    line = line_of(world, "changed", "sqs:CreateQueue", resource="read")
+    found = read(first, "?limit=1")
+    assert (found["destination"], found["processes"]) == (str(world.audit.path), 1)
+    [newest] = found["lines"]
+    assert (newest["event"], newest["at"][:19]) == ("changed", line["time"][:19])
+    same = ("account", "access_key", "key", "operation", "resource", "address", "request_id")
+    assert {name: newest[name] for name in same} == {name: line[name] for name in same}
+    assert ask(world.stranger, "GET", "/_admin/audit") == 403
+    refusal = read(first)["lines"][0]
+    assert (refusal["event"], refusal["account"], refusal["reason"]) == (
+        "refused",
+        STRANGER,
+        "right",
+    )
+    of_owner = read(first, f"?account={OWNER}&limit=1000")["lines"]
+    assert {one["account"] for one in of_owner} == {OWNER}
+    assert sorted(one["at"] for one in of_owner)[::-1] == [one["at"] for one in of_owner]
+    for query in ("?limit=0", "?limit=1001", "?limit=x", "?account=me", "?unknown=1"):
+        assert ask(first, "GET", f"/_admin/audit{query}") == 400, query
+
+
+def test_the_newest_lines_are_those_of_all_processes(tmp_path: Path) -> None:
+    with Verifying(tmp_path, "--workers", "2", QUEUEGATE_AUDIT="stderr") as gateway:
+        for number in range(12):
+            # Each has a connection of its own, which goes to any of the two.
+            headers = {"X-Api-Key": f"qg_{number}_" + "w" * 43}
+            assert send(gateway.url, "GET", f"/v1/queues/q{number}", headers, b"").status == 403
+        found = read(gateway.first, "?limit=1000")
+        assert found["processes"] == 2
+        claimed = {one.get("claimed_key") for one in found["lines"]}
+        assert claimed >= {str(number) for number in range(12)}
+
+
 def test_a_flood_is_a_few_lines(world: World) -> None:
     wrong = world.owner.other(secret="wrong")
     world.audit.lines()

@@ -72,6 +72,15 @@ def schedule(signer: Signer, group: str) -> Answer:
     return signer.other(service="scheduler").ask("GET", target, JSON)
 
 
+def test_a_run_by_hand_takes_the_right_to_the_schedule_of_its_group(team: Signer) -> None:
+    """The key has the right to group `a`, in which there is no such schedule."""
+
+    def run(query: str) -> int:
+        return team.ask("POST", f"/v1/schedules/one/runs{query}", JSON).status
+
+    assert [run(query) for query in ("?group=a", "?group=b", "")] == [404, 403, 403]
+
+
 def test_a_list_of_queues_has_metrics_of_those_that_it_may_read(
     gateway: Verifying, owner: Signer, tmp_path: Path
 ) -> None:

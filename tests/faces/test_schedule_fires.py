@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.faces.clients import authorization
-from tests.faces.connections import Connection, request_bytes
+from tests.faces.connections import Answer, Connection, fetch, request_bytes
 from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 from tests.waiting import until
@@ -76,6 +76,13 @@ class World(Scheduler):
             found: list[dict[str, Any]] = json.loads(connection.answer().body)["messages"]
         return found
 
+    def run(self, name: str, query: str = "") -> Answer:
+        """Run a schedule now, over the native API."""
+        signed = authorization(self.account, service="scheduler")
+        return fetch(
+            self.url, f"/v1/schedules/{name}/runs{query}", "POST", b"", Authorization=signed
+        )
+
     def nothing_comes(self) -> None:
         """Fire a schedule of another queue now: whatever was due before has been fired then."""
         url = self.make_queue("mark")
@@ -105,6 +112,33 @@ def test_a_rate_begins_at_once_and_goes_on(world: World) -> None:
     world.call("delete_schedule", Name="one")
     world.server.advance(600)
     world.nothing_comes()
+
+
+def test_a_run_by_hand_fires_now_and_changes_nothing(world: World) -> None:
+    world.call("create_schedule_group", Name="reports")
+    target = world.target(Input='{"of": "<aws.scheduler.schedule-arn>"}')
+    for members in ({}, {"GroupName": "reports", "State": "DISABLED"}):
+        world.create(ScheduleExpression="at(2098-01-01T00:00:00)", Target=target, **members)
+    before = world.call("get_schedule", Name="one", GroupName="reports")
+    for group in ("default", "reports"):
+        answer = world.run("one", f"?group={group}")
+        assert answer.status == 202, answer.text
+        run = json.loads(answer.body)
+        assert (run["out_of_band"], [one["queue"] for one in run["messages"]]) == (True, ["q"])
+        assert json.loads(world.body())["of"].endswith(f":schedule/{group}/one")
+    assert world.call("get_schedule", Name="one", GroupName="reports") == before
+    for query in ("", "?group=absent", f"?group={'g' * 65}", "?group=", "?group=a%00", "?a=b"):
+        assert world.run("one", query).status in (400, 404), query
+    assert world.run("two", "?group=default").status == 404
+    world.nothing_comes()
+
+
+def test_a_run_by_hand_of_another_service_goes_to_the_outbox(world: World) -> None:
+    target = world.target("arn:aws:lambda:us-east-1:123456789012:function:f")
+    world.create(ScheduleExpression="at(2098-01-01T00:00:00)", Target=target)
+    answer = world.run("one", "?group=default")
+    assert (answer.status, json.loads(answer.body)["msg_ids"]) == (202, [])
+    assert len(world.outbox(protocol="lambda")) == 1
 
 
 def test_without_an_input_the_message_is_an_empty_object(world: World) -> None:

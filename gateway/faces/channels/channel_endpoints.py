@@ -23,6 +23,7 @@ from queuegate.gateway.faces.json.json_fields import (
 )
 from queuegate.gateway.operations.access.authorization import check_right, known_own_queue, own_arn
 from queuegate.gateway.operations.channels import channels as account_channels
+from queuegate.gateway.operations.channels.channel_consumers import CONNECTIONS
 from queuegate.gateway.operations.channels.channels import (
     COUNTED,
     ChannelNumbers,
@@ -314,6 +315,7 @@ async def get_metrics(call: Call, query: MetricsQuery) -> Answer[ChannelsMetrics
 class PushConnection(Struct):
     """A connection that messages are pushed to."""
 
+    process: Annotated[str, about("Identity of its process.", "1f.3a")]
     kind: Annotated[str, about("`sse` or `websocket`.", "sse")]
     key: Annotated[str, about("Name of the key, or else the access key or the account.", "web")]
     address: Annotated[str, about("Address of the client. Empty: unknown.", "203.0.113.7")]
@@ -323,31 +325,21 @@ class PushConnection(Struct):
 
 
 class PushConnections(Struct):
-    """The push connections of a channel to one process."""
+    """The push connections of a channel to the gateway."""
 
-    process: Annotated[str, about("Identity of the process that answers.", "1f.3a")]
+    processes: Annotated[int, about("Processes of the gateway that have answered.", 2, ge=1)]
     connections: list[PushConnection]
 
 
 @channels("GET /v1/channels/{name}/connections", "sqs:GetQueueAttributes")
 async def list_connections(call: Call) -> Answer[PushConnections]:
-    """List push connections. Lists the consumers that are connected to the process of the gateway
-    that answers, at most {limits.listed}. Returns 200: Push connections."""
+    """List push connections. Lists the consumers that are connected to the processes of this
+    gateway, at most {limits.listed} of each. Other gateways of the database are not asked. Returns
+    200: Push connections."""
     channel = await existing_channel_of(call, call.path.name)
-    found = call.engine.consumers.of_channel(channel.queue_id)
-    shown = [
-        PushConnection(
-            outlet.kind,
-            (one.caller.producer and one.caller.producer.name) or one.caller.user_name,
-            outlet.address,
-            one.credit,
-            len(one.out),
-            one.is_paused,
-        )
-        for one in found[: LIMITS.listed]
-        if (outlet := one.outlet) is not None
-    ]
-    return Answer(200, PushConnections(call.engine.wakeups.process, shown))
+    answers = await call.engine.siblings.all(CONNECTIONS, channel.queue_id)
+    shown = [PushConnection(**one) for answer in answers for one in answer]
+    return Answer(200, PushConnections(len(answers), shown))
 
 
 _SHOWN_AT_ONCE = 16

@@ -22,7 +22,7 @@ from queuegate.gateway.faces.json.json_fields import (
     schema_name,
 )
 from queuegate.gateway.faces.rest.event_endpoints import QueueCopy, RoutingKey
-from queuegate.gateway.operations.access.authorization import Effect
+from queuegate.gateway.operations.access.authorization import Effect, check_right, own_arn
 from queuegate.gateway.operations.schedules import dispatch, schedule_rules, stored_schedules
 from queuegate.gateway.operations.schedules.schedule_rules import View
 from queuegate.storage.storage_errors import InvalidParameterValue
@@ -587,11 +587,23 @@ async def delete_schedule(call: Call) -> Answer[None]:
     return Answer(204)
 
 
-@endpoint("POST /v1/schedules/{name}/runs", "scheduler:UpdateSchedule", resource="schedule/{name}")
-async def run_schedule(call: Call) -> Answer[RunShown]:
+class RunQuery(Struct, forbid_unknown_fields=True):
+    """The API of a schedule."""
+
+    group: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=64)] | None,
+        about("The group of a schedule of EventBridge Scheduler. Absent: a schedule of this API."),
+    ] = None
+
+
+@endpoint("POST /v1/schedules/{name}/runs", "scheduler:UpdateSchedule")
+async def run_schedule(call: Call, query: RunQuery) -> Answer[RunShown]:
     """Run a schedule manually. Fires at once and out of band, also while paused. The next time is
     unchanged. Returns 202: The schedule has fired."""
-    schedule = await stored_schedules.find(call.engine, call.caller, call.path.name)
+    group = query.group
+    place = "/".join(filter(None, ("schedule", group, call.path.name)))
+    check_right(call.engine, call.caller, call.right, own_arn(call.caller, call.right, place))
+    schedule = await stored_schedules.find(call.engine, call.caller, call.path.name, group=group)
     run = await dispatch.run_now(
         call.engine, call.caller, schedule, base_url=call.request.links_url
     )

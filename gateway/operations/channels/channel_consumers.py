@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from queuegate.gateway.operations.access.authorization import may
 from queuegate.gateway.operations.channels.consumer_registry import (
     ConsumerEnding,
@@ -51,6 +53,30 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
+
+
+CONNECTIONS: Final = "connections"
+"""The question to other processes of the gateway; the number of a channel follows."""
+
+
+def connections_here(engine: Engine, number: str) -> bytes:
+    """Return the push connections of a channel to this process, as JSON."""
+    consumers = engine.consumers.of_channel(int(number))[: engine.limits.listed]
+    return orjson.dumps(
+        [
+            {
+                "process": engine.wakeups.process,
+                "kind": outlet.kind,
+                "key": (one.caller.producer and one.caller.producer.name) or one.caller.user_name,
+                "address": outlet.address,
+                "credit": one.credit,
+                "unacknowledged": len(one.out),
+                "is_paused": one.is_paused,
+            }
+            for one in consumers
+            if (outlet := one.outlet) is not None
+        ]
+    )
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:

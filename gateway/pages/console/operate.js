@@ -46,11 +46,10 @@ export function Operate() {
       Region: session.region, Data: session.ephemeral ? "ephemeral" : "kept", "Free disk": bytes(one("disk_free_bytes")),
       ...Object.fromEntries((found?.certificate_expiry_timestamp_seconds || []).map(({ labels, value }) =>
         [`Certificate ${labels.certificate} ends`, html`<${Time} at=${value * 1000} />`])),
-      Audit: health?.audit === "off" ? "off: set QUEUEGATE_AUDIT" : health ? `lines in ${health.audit}` : "–",
     }} />
     ${health && html`<${Database} report=${health.database} />`}
     ${found && html`<${Lanes} of=${found} /><${Workers} rounds=${found.worker_last_round_timestamp_seconds || []} />`}
-    <${Keys} found=${found || {}} /><${Clock} /><${Faults} />`;
+    <${Keys} found=${found || {}} /><${Audit} /><${Clock} /><${Faults} />`;
 }
 
 const holder = (one) => (one ? `${time(one.age_seconds)}, ${one.pid === null ? "prepared" : `pid ${one.pid}`}, ${one.application || "no name"}, `
@@ -121,6 +120,18 @@ function Keys({ found }) {
     ${throttled.length > 0 && html`<h3>Keys over their rate</h3><${Rows} label="Keys over their rate" of=${throttled} />`}
     ${refused.length > 0 && html`<h3>Accounts at their quota</h3><${Rows} label="Accounts at their quota" of=${refused} />`}
     ${held.length > 0 && html`<h3>Bytes held for accounts</h3><${Rows} label="Bytes held for accounts" of=${held} />`}`;
+}
+
+function Audit() {
+  const [found, error] = useLive(() => rest("GET", "/_admin/audit?limit=50"), 5, []);
+  const rows = (found?.lines || []).map((one) => ({ at: one.at, event: one.event, account: one.account,
+    key: one.key ?? one.claimed_key ?? one.access_key ?? one.claimed_access_key, operation: one.operation, resource: one.resource,
+    address: one.address, reason: [one.reason, one.statement].filter(Boolean).join(": ") || null, count: one.count }));
+  return html`<h2>Audit</h2><${Failure} error=${error} />
+    ${found && html`<p>${found.destination === "off" ? "It is off: set QUEUEGATE_AUDIT." : `Written to ${found.destination}. The newest lines of ${
+      count(found.processes)} ${found.processes > 1 ? "processes" : "process"} of this gateway, since the start.`}</p>`}
+    ${rows.length > 0 && html`<${Rows} label="Audit" of=${rows} />`}
+    ${found && found.destination !== "off" && !rows.length && html`<${Empty}>Nothing was changed or refused since the start.<//>`}`;
 }
 
 const mayTest = () => session.ephemeral || (session.needs_key && session.administrator);

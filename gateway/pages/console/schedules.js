@@ -42,8 +42,8 @@ export function Schedules() {
     else await rest("PATCH", path`/v1/schedules/${name}`, { status: isActive ? "paused" : "active" });
     reload();
   };
-  const runNow = ({ name }) => async () => {
-    await rest("POST", path`/v1/schedules/${name}/runs`);
+  const runNow = ({ name, group }) => async () => {
+    await rest("POST", `${path`/v1/schedules/${name}/runs`}?${new URLSearchParams(group ? { group } : {})}`);
     reload();
   };
   return html`<h1>Schedules</h1><${Failure} error=${error} />
@@ -54,8 +54,8 @@ export function Schedules() {
         <tr key=${`${one.group}/${one.name}`}><td>${one.name}${one.group && html` <span class="tag">${one.group}</span>`}</td><td class="body">${one.when}</td>
           <td><span class=${`tag ${one.isActive ? "good" : "bad"}`}>${one.isActive ? "active" : "paused"}</span></td><td><${Time} at=${one.next} /></td>
           <td class="body">${one.failures ? `${count(one.failures)}: ${plain(one.error || "")}` : "–"}</td>
-          <td><div class="bar">${!one.group && html`<${Action} label="Run now" title=${`Run ${one.name} now`} run=${runNow(one)}>
-              <p>It fires once, now. Its fire times stay as they are.</p><//>`}
+          <td><div class="bar"><${Action} label="Run now" title=${`Run ${one.name} now`} run=${runNow(one)}>
+              <p>It fires once, now. Its fire times stay as they are.</p><//>
             <${Action} label=${one.isActive ? "Pause" : "Resume"} title=${`${one.isActive ? "Pause" : "Resume"} ${one.name}`} run=${change(one)}>
               <p>${one.isActive ? "It does not fire until it is resumed." : "It fires again. Times of the pause are fired only with catch-up."}</p><//></div></td>
         </tr>`)}</tbody></table><//>`}

@@ -1,6 +1,6 @@
 // Logs with their groups, and channels with their priorities and push connections.
 
-import { html, useRef, useState } from "/console/assets/vendor/preact.js";
+import { html, useState } from "/console/assets/vendor/preact.js";
 import { path, rest } from "/console/assets/api.js";
 import {
   Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, age, count, plain, useLive, useSamples,
@@ -106,17 +106,12 @@ function Records({ name }) {
 }
 
 export function OneChannel({ name }) {
-  const seen = useRef(new Map());
   const [found, error] = useLive(async () => {
     const [channel, metrics, answer] = await Promise.all([
       rest("GET", path`/v1/channels/${name}`), rest("GET", `/v1/metrics?${new URLSearchParams({ channel: name })}`),
       rest("GET", path`/v1/channels/${name}/connections`),
     ]);
-    // Requests reach one process of the gateway or another.
-    seen.current.set(answer.process, { at: Date.now(), connections: answer.connections });
-    const lately = [...seen.current].filter(([, one]) => Date.now() - one.at < 15000);
-    return { channel, metrics: metrics.channels[0], connections: lately.flatMap(([process, one]) =>
-      one.connections.map((connection) => ({ ...connection, process }))) };
+    return { channel, metrics: metrics.channels[0], connections: answer.connections };
   }, 3, [name]);
   if (!found) return html`<h1>${name}</h1><${Failure} error=${error} />`;
   const { channel, metrics, connections } = found;
@@ -127,5 +122,5 @@ export function OneChannel({ name }) {
     <h2>Priorities</h2>${metrics.priorities.length ? html`<${Rows} label="Priorities" of=${metrics.priorities} />`
       : html`<${Empty}>No message is available.<//>`}
     <h2>Push connections</h2>${connections.length ? html`<${Rows} label="Push connections" of=${connections} />`
-      : html`<${Empty}>No consumer is connected to the processes that answer here. Consumers connect to <code>/v1/messages/stream?channel=${name}</code>; polls are not connections.<//>`}`;
+      : html`<${Empty}>No consumer is connected to this gateway. Consumers connect to <code>/v1/messages/stream?channel=${name}</code>; polls are not connections.<//>`}`;
 }
