@@ -146,7 +146,7 @@ await check("filters by body, attribute and count, and keeps that in the address
   const label = (text) => page.locator(`::-p-xpath(//label[contains(., "${text}")]/input)`);
   await label("Body contains").fill('"order": 7');
   await page.keyboard.press("Enter");
-  await shows("Searched");
+  await shows("Search again");
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
   await visit(`queues/jobs-dead?attribute=${encodeURIComponent("kind=job 2*")}`);
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);

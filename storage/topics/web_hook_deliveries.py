@@ -7,8 +7,8 @@ caller still holds; an expired lease changes nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from queuegate.storage.notifications import Notice, notify
@@ -265,15 +265,45 @@ async def list_some(
     )
 
 
+class DeliveryPlace(NamedTuple):
+    """A place in the list of deliveries of a topic: the last pending and exhausted ones before."""
+
+    due_at: datetime
+    pending_id: int
+    exhausted_id: int
+
+
+FIRST_DELIVERY: Final = DeliveryPlace(datetime(1970, 1, 1, tzinfo=UTC), 0, 0)
+
+
 async def list_of_topic(
-    tx: Transaction, topic: Topic, subscription_ids: Sequence[str], *, limit: int
-) -> list[StoredDelivery]:
-    """Return deliveries of the topic, pending ones by due time first, at most ``limit`` of each
-    state. ``subscription_ids`` are web hooks of patterns that match its name."""
+    tx: Transaction,
+    topic: Topic,
+    subscription_ids: Sequence[str],
+    after: DeliveryPlace,
+    *,
+    limit: int,
+) -> tuple[list[StoredDelivery], DeliveryPlace | None]:
+    """Return deliveries of the topic behind a place, pending ones by due time first, at most
+    ``limit`` of each state, and the place to continue behind; None: that was all.
+    ``subscription_ids`` are web hooks of patterns that match its name."""
     place = topic.account_id, topic.region, topic.name
-    return await _SQL["list_of_topic"].by_key.all(
-        tx, StoredDelivery._make, topic.topic_id, subscription_ids, *place, limit
+    found = await _SQL["list_of_topic"].by_key.all(
+        tx, StoredDelivery._make, topic.topic_id, subscription_ids, *place, limit, *after
     )
+    exhausted = [one for one in found if one.state == "exhausted"]
+    pending = found[: len(found) - len(exhausted)]
+    following = after
+    if pending:
+        following = following._replace(
+            due_at=pending[-1].due_at, pending_id=pending[-1].delivery_id
+        )
+    if exhausted:
+        last = max(one.delivery_id for one in exhausted)
+        following = following._replace(exhausted_id=last)
+    kept = [one for one in found if one.topic_name == topic.name]
+    has_more = limit in (len(pending), len(exhausted))
+    return kept, following if has_more else None
 
 
 async def find_delivery(tx: Transaction, delivery_id: int) -> StoredDelivery | None:

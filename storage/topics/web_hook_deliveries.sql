@@ -186,9 +186,10 @@ WHERE ($2::text IS NULL OR d.state = $2)
 ORDER BY d.delivery_id LIMIT $8
 
 -- name: list_of_topic
--- params: topic_id, subscription_ids, account_id, region, topic_name, limit
--- Deliveries of a topic to its web hooks and to these subscriptions of patterns: pending ones by due
--- time, then exhausted ones, at most `limit` of each. Reads `limit` of each subscription at most.
+-- params: topic_id, subscription_ids, account_id, region, topic_name, limit, after_due, after_pending, after_exhausted
+-- Deliveries to the web hooks of a topic and to these subscriptions of patterns, of other topics, too:
+-- pending ones by due time, then exhausted ones of the topic, at most `limit` of each behind a place.
+-- Reads `limit` of each subscription at most.
 WITH hooks AS (
   SELECT s.subscription_id FROM subscriptions AS s
   WHERE s.topic_id = $1 AND s.protocol IN ('http', 'https')
@@ -197,18 +198,19 @@ WITH hooks AS (
   (SELECT n.delivery_id FROM hooks AS h, LATERAL (
     SELECT p.delivery_id, p.due_at FROM deliveries AS p
     WHERE p.state = 'pending' AND p.subscription_id = h.subscription_id
-    ORDER BY p.due_at LIMIT $6) AS n
-   ORDER BY n.due_at LIMIT $6)
+      AND (p.due_at, p.delivery_id) > ($7::timestamptz, $8::bigint)
+    ORDER BY p.due_at, p.delivery_id LIMIT $6) AS n
+   ORDER BY n.due_at, n.delivery_id LIMIT $6)
   UNION ALL
   (SELECT e.delivery_id FROM deliveries AS e
    WHERE e.state = 'exhausted' AND e.account_id = $3 AND e.region = $4 AND e.topic_name = $5
+     AND e.delivery_id > $9::bigint
    ORDER BY e.delivery_id LIMIT $6)
 )
 SELECT d.delivery_id, d.subscription_id, d.kind, d.state, d.is_leased, d.is_raw, d.due_at,
   d.created_at, d.attempted_at, d.attempt_count, d.lost_count, d.last_status, d.last_error,
   d.message_id, d.account_id, d.region, d.topic_name, d.endpoint, NULL::text AS body
 FROM found AS f JOIN deliveries AS d ON d.delivery_id = f.delivery_id
-WHERE d.topic_name = $5
 ORDER BY d.state DESC, d.due_at, d.delivery_id
 
 -- name: find

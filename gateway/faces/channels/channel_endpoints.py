@@ -34,9 +34,8 @@ from queuegate.gateway.operations.channels.channels import (
     set_up,
     settings_of,
 )
-from queuegate.gateway.operations.queues.dead_letter_moves import came_from
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
-from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, Browse, came_from
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns

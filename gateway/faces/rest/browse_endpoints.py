@@ -27,9 +27,14 @@ from queuegate.gateway.faces.rest import queue_endpoints
 from queuegate.gateway.faces.rest.queue_endpoints import queue_of
 from queuegate.gateway.operations.access.authorization import SEND, find_own_queue
 from queuegate.gateway.operations.queues import stored_messages
-from queuegate.gateway.operations.queues.dead_letter_moves import Matching, Redrive, redrive
+from queuegate.gateway.operations.queues.dead_letter_moves import Redrive, redrive
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
-from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues.stored_messages import (
+    AS_OF_PATTERN,
+    PLACE_PATTERN,
+    Browse,
+    Matching,
+)
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.digests import md5_of_body
 from queuegate.storage.queue_model import ArchivedCopy, Browsed, MessageState
@@ -39,6 +44,7 @@ _MOST_RECEIVES = (1 << 31) - 1
 _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _MOST_IDS = 100
 _LONGEST_IDS = 37 * _MOST_IDS - 1
+_Text = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 AsOf = Annotated[
     str,
@@ -75,6 +81,11 @@ class BrowseQuery(Struct, forbid_unknown_fields=True):
         ]
         | None,
         about(f"Only this id of SQS, or up to {_MOST_IDS} ids: `id,id`."),
+    ] = None
+    text: Annotated[_Text | None, about("Only bodies that contain this text.")] = None
+    attribute: Annotated[
+        Annotated[str, Meta(pattern="^[^=]{1,256}=[^\\x00]+$", max_length=1_281)] | None,
+        about("Only this message attribute: `name=value`, or `name=prefix*`."),
     ] = None
 
 
@@ -172,15 +183,21 @@ async def browse_queue(call: Call, query: BrowseQuery) -> Answer[BrowsePage]:
     once. Messages sent later are not returned. State and counts are those of the moment of the
     page. Standard queues are ordered by id, FIFO queues by group and id. A page has at most 4 MB,
     but at least one message, and scans at most 20,000 messages: with a filter it may be short or
-    empty although more messages match. `next` and the header Link lead to the next page. Values of
-    `next` are opaque, and those of another kind of queue are refused. Returns 200: Messages. May be
-    empty."""
+    empty although more messages match. With `text` or `attribute` it reads the bodies of at most
+    10,000 messages or 40 MB. `next` and the header Link lead to the next page. Values of `next` are
+    opaque, and those of another kind of queue are refused. Returns 200: Messages. May be empty."""
     queue = await queue_of(call)
     filters = structs.asdict(query)
     ids = filters.pop("message_id")
     message_ids = None if ids is None else [UUID(one) for one in ids.split(",")]
+    text, attribute = filters.pop("text"), filters.pop("attribute")
     request = Browse(**filters, message_ids=message_ids)
-    page = await stored_messages.browse(call.engine, call.caller, queue, request)
+    if text is None and attribute is None:
+        page = await stored_messages.browse(call.engine, call.caller, queue, request)
+    else:
+        name, _, value = (attribute or "").partition("=")
+        matching = Matching(attributes={name: value} if name else {}, text=text)
+        page = await stored_messages.search(call.engine, call.caller, queue, request, matching)
     asked = structs.asdict(query) | {"after": page.next, "as_of": page.as_of}
     headers = next_page(f"/v1/queues/{queue.name}/browse", **asked)
     messages = [_shown(one) for one in page.messages]
@@ -218,7 +235,6 @@ async def split_queue(call: Call, query: RangesQuery) -> Answer[BrowseRanges]:
 
 
 _MOST_NAMED = 1_000
-_Text = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
 class NewRedrive(Struct, forbid_unknown_fields=True):

@@ -596,9 +596,13 @@ async def try_message(call: Call, body: NewTrial) -> Answer[TrialShown]:
 
 
 class DeliveriesQuery(Struct, forbid_unknown_fields=True):
-    """The length of the list."""
+    """A page of the list."""
 
     limit: Annotated[int, about("Maximum of each state.", ge=1, le=LIMITS.listed)] = LIMITS.listed
+    after: Annotated[
+        Annotated[str, Meta(pattern=topics.DELIVERY_PLACE, max_length=54)] | None,
+        about("The place in the Link to the page, which is opaque."),
+    ] = None
 
 
 class WebHookDelivery(Struct):
@@ -619,16 +623,20 @@ class WebHookDelivery(Struct):
     last_error: Annotated[str | None, example("HTTP 503")]
 
 
-@topic_endpoint("GET /v1/topics/{name}/deliveries", "sns:ListSubscriptionsByTopic")
+@topic_endpoint("GET /v1/topics/{name}/deliveries", "sns:ListSubscriptionsByTopic", headers=PAGED)
 async def list_topic_deliveries(
     call: Call, query: DeliveriesQuery
 ) -> Answer[list[WebHookDelivery]]:
     """List deliveries to web hooks. Lists messages of the topic that web hooks have not accepted
-    yet: pending ones by the time of the next attempt, then exhausted ones. Returns 200:
+    yet: pending ones by the time of the next attempt, then exhausted ones. A page may be short
+    although more deliveries follow. The header Link leads to the next page. Returns 200:
     Deliveries."""
     arn = own_topic(call.caller, call.path.name)
     audience = await find_audience(call.engine, call.caller, call.right, arn)
-    found = await topics.list_deliveries(call.engine, audience, limit=query.limit)
+    found, following = await topics.list_deliveries(
+        call.engine, audience, query.after, limit=query.limit
+    )
+    place = f"/v1/topics/{call.path.name}/deliveries"
     return Answer(
         200,
         [
@@ -647,6 +655,7 @@ async def list_topic_deliveries(
             )
             for one in found
         ],
+        next_page(place, limit=query.limit, after=following),
     )
 
 

@@ -3,8 +3,7 @@ selected messages, single or by page, at once."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -17,8 +16,9 @@ from queuegate.gateway.operations.access.authorization import (
 )
 from queuegate.gateway.operations.queues.stored_messages import (
     Browse,
-    BrowseResult,
+    Matching,
     browse,
+    came_from,
     place_of,
     text_of,
 )
@@ -190,36 +190,6 @@ class RequeuedMessages(NamedTuple):
     has_more: bool
 
 
-class Matching(NamedTuple):
-    """A filter of dead letters. All given conditions must hold. ``source`` is the name or the ARN
-    of the source queue. The body contains ``text``. A message attribute has the given text, or this
-    prefix if the text ends with ``*``."""
-
-    source: str | None = None
-    group_ids: Sequence[str] = ()
-    attributes: Mapping[str, str] = {}
-    text: str | None = None
-
-    def among(self, page: BrowseResult) -> list[Received]:
-        """Return the messages of a page that match."""
-        return [one.message for one in page.messages if self._holds(one.message)]
-
-    def _holds(self, message: Received) -> bool:
-        return (
-            (self.source is None or self.source in _names_of(came_from(message)))
-            and (not self.group_ids or _group_of(message) in self.group_ids)
-            and (self.text is None or self.text in message.body)
-            and (not self.attributes or self._has_attributes(message))
-        )
-
-    def _has_attributes(self, message: Received) -> bool:
-        there = json.loads(message.attributes or "{}")
-        return all(
-            _is_like(there.get(name, {}).get("StringValue"), wanted)
-            for name, wanted in self.attributes.items()
-        )
-
-
 class Redrive(NamedTuple):
     """A request to move a page of dead letters. ``browse`` defines the page; ``target`` None: each
     message moves to its source queue."""
@@ -258,8 +228,8 @@ async def redrive(
             raise MoveRefused("other kind")
     for right in TAKE:
         check_found(engine, caller, right, dead_letters)
-    page = await browse(engine, caller, dead_letters, request.browse)
-    chosen = request.matching.among(page)
+    page = await browse(engine, caller, dead_letters, request.browse, request.matching)
+    chosen = [one.message for one in page.messages]
     following = page.next
     if len(chosen) > request.most:
         chosen = chosen[: request.most]
@@ -289,8 +259,8 @@ async def requeue_all(
     count = 0
     asked = Browse(_AT_ONCE)
     while True:
-        page = await browse(engine, caller, dead_letters, asked)
-        chosen = matching.among(page)
+        page = await browse(engine, caller, dead_letters, asked, matching)
+        chosen = [one.message for one in page.messages]
         batch = await _redrive_batch(engine, dead_letters, chosen, None)
         count += batch.moved_count
         if batch.is_short and not count:
@@ -298,28 +268,6 @@ async def requeue_all(
         if page.next is None or count >= most:
             return RequeuedMessages(count, page.next is not None)
         asked = asked._replace(after=page.next, as_of=page.as_of)
-
-
-def came_from(message: Received) -> str | None:
-    return _system(message).get("DeadLetterQueueSourceArn")
-
-
-def _system(message: Received) -> dict[str, str]:
-    return json.loads(message.system) if message.system else {}
-
-
-def _names_of(arn: str | None) -> tuple[str, ...]:
-    return () if arn is None else (arn, arn.rpartition(":")[2])
-
-
-def _group_of(message: Received) -> str | None:
-    return message.group_id or _system(message).get("MessageGroupId")
-
-
-def _is_like(found: str | None, wanted: str) -> bool:
-    if found is None:
-        return False
-    return found.startswith(wanted[:-1]) if wanted.endswith("*") else found == wanted
 
 
 async def _redrive_batch(

@@ -7,6 +7,7 @@ Queues store envelopes of SNS without signatures: ``signed`` adds them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -74,6 +75,7 @@ async def _all_signed(engine: Engine, stored: list[Stored]) -> list[Stored]:
 PLACE_PATTERN = r"^[0-9]{1,19}(\.[!-~]{1,128})?$"
 AS_OF_PATTERN = r"^[0-9]{1,19}$"
 _BROWSED_BYTES = 4 << 20
+_PAGES_SEARCHED = 10
 _PLACE = re.compile(r"([0-9]{1,19})(?:\.([!-~]{1,128}))?").fullmatch
 _AS_OF = re.compile(r"[0-9]{1,19}").fullmatch
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,11 +107,65 @@ class BrowseResult(NamedTuple):
     as_of: str
 
 
+class Matching(NamedTuple):
+    """A filter of messages beside ``Browse``. All given conditions must hold. ``source`` is the
+    name or the ARN of the source queue of a dead letter. The body contains ``text``. A message
+    attribute has the given text, or this prefix if the text ends with ``*``."""
+
+    source: str | None = None
+    group_ids: Sequence[str] = ()
+    attributes: Mapping[str, str] = {}
+    text: str | None = None
+
+    def holds(self, message: Received) -> bool:
+        """Return True if the message matches."""
+        return (
+            (self.source is None or self.source in _names_of(came_from(message)))
+            and (not self.group_ids or _group_of(message) in self.group_ids)
+            and (self.text is None or self.text in message.body)
+            and (not self.attributes or self._has_attributes(message))
+        )
+
+    def _has_attributes(self, message: Received) -> bool:
+        there = orjson.loads(message.attributes or "{}")
+        return all(
+            _is_like(there.get(name, {}).get("StringValue"), wanted)
+            for name, wanted in self.attributes.items()
+        )
+
+
+_ALL = Matching()
+
+
+def came_from(message: Received) -> str | None:
+    return _system(message).get("DeadLetterQueueSourceArn")
+
+
+def _system(message: Received) -> dict[str, str]:
+    return orjson.loads(message.system) if message.system else {}
+
+
+def _names_of(arn: str | None) -> tuple[str, ...]:
+    return () if arn is None else (arn, arn.rpartition(":")[2])
+
+
+def _group_of(message: Received) -> str | None:
+    return message.group_id or _system(message).get("MessageGroupId")
+
+
+def _is_like(found: str | None, wanted: str) -> bool:
+    if found is None:
+        return False
+    return found.startswith(wanted[:-1]) if wanted.endswith("*") else found == wanted
+
+
 Stretch = tuple[str | None, str | None]
 """Messages after the first place, including the second; None: from the first, to the last."""
 
 
-async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) -> BrowseResult:
+async def browse(
+    engine: Engine, caller: Caller, queue: Queue, request: Browse, matching: Matching = _ALL
+) -> BrowseResult:
     """Return the next messages: visible, delayed and in flight. Changes nothing.
 
     ``as_of`` identifies the time of the first page. A message that was in the queue at that time,
@@ -120,7 +176,8 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
 
     Standard queues are ordered by id, FIFO queues by group and id. A page has fewer messages than
     the limit if they exceed 4 MB. It reads at most 20,000 messages, so a filtered page may be short
-    or empty without being the last. Raises InvalidParameterValue for an invalid place or time.
+    or empty without being the last. Of the page, the messages that match are returned. Raises
+    InvalidParameterValue for an invalid place or time.
     """
     after, until = _place(queue, request.after, START), _place(queue, request.until, END)
     number = _number(request.as_of)
@@ -135,7 +192,27 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
             tx, now, queue, wanted, limit=request.limit, most_bytes=_BROWSED_BYTES
         )
     following = None if page.next is None else text_of(page.next)
-    return BrowseResult(await _all_signed(engine, page.messages), following, str(number))
+    found = [one for one in page.messages if matching.holds(one.message)]
+    return BrowseResult(await _all_signed(engine, found), following, str(number))
+
+
+async def search(
+    engine: Engine, caller: Caller, queue: Queue, request: Browse, matching: Matching
+) -> BrowseResult:
+    """Return the next messages that match. Browses at most 10 pages of 1,000 messages or 4 MB, so
+    the result may be short or empty without being the last. Raises errors of ``browse``."""
+    found: list[Browsed] = []
+    asked = request._replace(limit=LIMITS.browsed_messages)
+    for _ in range(_PAGES_SEARCHED):
+        page = await browse(engine, caller, queue, asked, matching)
+        found += page.messages
+        if len(found) > request.limit:
+            following = text_of(place_of(found[request.limit - 1].message))
+            return BrowseResult(found[: request.limit], following, page.as_of)
+        asked = asked._replace(after=page.next, as_of=page.as_of)
+        if page.next is None or len(found) == request.limit:
+            break
+    return BrowseResult(found, page.next, page.as_of)
 
 
 async def split(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.caller import Caller
@@ -18,6 +18,7 @@ from queuegate.storage.storage_errors import (
 )
 from queuegate.storage.topics import stored_topics, web_hook_deliveries
 from queuegate.storage.topics.subscriptions import takes_large_messages
+from queuegate.storage.topics.web_hook_deliveries import FIRST_DELIVERY, DeliveryPlace
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.authorization import GrantedTopic
@@ -199,13 +200,29 @@ async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> N
     engine.wakeups.topic_changed(topic.topic_id)
 
 
+DELIVERY_PLACE = r"^[0-9]{1,16}(\.[0-9]{1,18}){2}$"
+"""Microseconds of the last pending delivery, its id, and that of the last exhausted one."""
+_MICROSECOND = timedelta(microseconds=1)
+
+
 async def list_deliveries(
-    engine: Engine, audience: Audience, *, limit: int
-) -> list[web_hook_deliveries.StoredDelivery]:
-    """Return deliveries of the topic to web hooks, pending ones by due time first."""
+    engine: Engine, audience: Audience, after: str | None, *, limit: int
+) -> tuple[list[web_hook_deliveries.StoredDelivery], str | None]:
+    """Return deliveries of the topic to web hooks behind a place, pending ones by due time first,
+    and the place to continue behind; None: that was all."""
+    place = FIRST_DELIVERY
+    if after is not None:
+        due, pending_id, exhausted_id = map(int, after.split("."))
+        place = DeliveryPlace(place.due_at + due * _MICROSECOND, pending_id, exhausted_id)
     hooks = [one.subscription_id for one in audience.targets if one.protocol in WEB]
     async with engine.database.transaction() as tx:
-        return await web_hook_deliveries.list_of_topic(tx, audience.topic, hooks, limit=limit)
+        found, following = await web_hook_deliveries.list_of_topic(
+            tx, audience.topic, hooks, place, limit=limit
+        )
+    if following is None:
+        return found, None
+    due = (following.due_at - FIRST_DELIVERY.due_at) // _MICROSECOND
+    return found, f"{due}.{following.pending_id}.{following.exhausted_id}"
 
 
 async def redrive_deliveries(

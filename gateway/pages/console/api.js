@@ -103,6 +103,12 @@ export async function rest(method, path, body) {
   return read(await fetch(path, options));
 }
 
+// Return [content, path of the next page] of a list; an empty path ends it.
+export async function listed(path) {
+  const answer = await fetch(path, { headers: credentials() });
+  return [await read(answer), /<([^>]*)>; rel="next"/.exec(answer.headers.get("link"))?.[1] || ""];
+}
+
 // Call an action of SQS or SNS, as `AmazonSQS.SendMessage`.
 export async function aws(action, members = {}) {
   const headers = {

@@ -153,6 +153,12 @@ export function Scroll({ label, children }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
 }
 
+// Buttons to the earlier and the later page of a list. `pages`: the places of the pages so far.
+export function Turn({ pages, next, turn, what }) {
+  return html`<div class="bar">${pages.length > 1 && html`<button onClick=${() => turn(pages.slice(0, -1))}>Earlier ${what}</button>`}
+    ${next && html`<button onClick=${() => turn([...pages, next])}>Later ${what}</button>`}</div>`;
+}
+
 export function Sparkline({ values, label }) {
   if (values.length < 2) return html`<svg class="spark" width="90" height="20" role="img" aria-label=${label}></svg>`;
   const most = Math.max(1, ...values);

@@ -3,7 +3,7 @@
 import { html, useRef, useState } from "/console/assets/vendor/preact.js";
 import { aws, lastName, path, queueArn, rest, session } from "/console/assets/api.js";
 import {
-  Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, age, count, go, plain, rate, useAddress,
+  Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, Turn, age, count, go, plain, rate, useAddress,
   useLive, useSamples, useStream,
 } from "/console/assets/parts.js";
 
@@ -186,41 +186,22 @@ function Subscriptions({ name }) {
 
 const STATES = ["", "visible", "in_flight", "delayed"];
 const PER_PAGE = 50;
-const SCANNED_AT_ONCE = 500;
-const MOST_SCANNED = 10000;
 const SHOWN_EVENTS = 200;
 const SAMPLED = 200;
 const MOST_CHOSEN = 1000;
 
 const FILTER = { state: "", group: "", receives: "", most: "", older: "", text: "", attribute: "" };
 
-// Return true if the body or an attribute has what the filter of this page wants: browsing cannot.
-function matches(message, { text, attribute }) {
-  const [key, ...value] = attribute.split("=");
-  const found = (message.message_attributes || {})[key.trim()];
-  return (!text || message.body.includes(text)) && (!attribute
-    || Boolean(found) && `${found.StringValue ?? found.BinaryValue}`.startsWith(value.join("=").replace(/\*$/, "")));
-}
-
 // Return a page of messages that match a filter, and the place behind it.
-async function browse(name, filter, after) {
-  const isScan = filter.text || filter.attribute;
-  const query = new URLSearchParams({ limit: isScan ? SCANNED_AT_ONCE : PER_PAGE });
+function browse(name, filter, after) {
+  const { text, attribute } = filter;
   const asked = {
-    after, state: filter.state, group_id: filter.group, min_receives: filter.receives, max_receives: filter.most,
+    limit: PER_PAGE, after, state: filter.state, group_id: filter.group, min_receives: filter.receives, max_receives: filter.most,
     sent_until: filter.older && new Date(Date.now() - filter.older * 60000).toISOString(),
+    text, attribute: attribute && (attribute.includes("=") ? attribute : `${attribute}=*`),
   };
-  for (const [key, value] of Object.entries(asked)) if (value) query.set(key, value);
-  const messages = [];
-  let next = after, scanned = 0;
-  do {
-    if (next) query.set("after", next);
-    const found = await rest("GET", `${path`/v1/queues/${name}/browse`}?${query}`);
-    messages.push(...found.messages.filter((one) => matches(one, filter)));
-    scanned += found.messages.length;
-    next = found.next;
-  } while (isScan && next && messages.length < PER_PAGE && scanned < MOST_SCANNED);
-  return { messages, next, scanned: isScan ? scanned : 0 };
+  const given = Object.entries(asked).filter(([, value]) => value);
+  return rest("GET", `${path`/v1/queues/${name}/browse`}?${new URLSearchParams(given)}`);
 }
 
 function Messages({ name, page, isTarget }) {
@@ -230,7 +211,8 @@ function Messages({ name, page, isTarget }) {
   const [chosen, setChosen] = useState(new Set());
   const wanted = Object.keys(FILTER).map((key) => filter[key]);
   // A search in bodies reads many messages, so it does not follow each change of the queue.
-  const state = filter.text || filter.attribute ? "" : JSON.stringify(page.row);
+  const isSearch = filter.text || filter.attribute;
+  const state = isSearch ? "" : JSON.stringify(page.row);
   const [found, error, reload] = useLive(() => browse(name, filter, pages.at(-1)), 0, [name, pages.at(-1), state, ...wanted]);
   const change = (key) => (event) => {
     setFilter({ [key]: event.target.value });
@@ -253,9 +235,10 @@ function Messages({ name, page, isTarget }) {
       ${field("group", "Group", { maxlength: 128 })}${field("receives", "Receives from", number)}${field("most", "to", number)}
       ${field("older", "Older than minutes", number)}</div>
     <${Failure} error=${error} />
-    ${found?.scanned > 0 && html`<p>Searched ${count(found.scanned)} messages. <button onClick=${reload}>Search again</button></p>`}
+    ${found && isSearch && html`<p>A search does not follow the queue, and reads at most 10,000 messages for a page.
+      <button onClick=${reload}>Search again</button></p>`}
     ${found && !messages.length && html`<${Empty}><p>No message here.</p><p>${wanted.some(Boolean)
-      ? "Change the filter." : "Send one with the button above, or with any SDK."}</p><//>`}
+      ? `${found.next ? "Search later messages, or change" : "Change"} the filter.` : "Send one with the button above, or with any SDK."}</p><//>`}
     ${chosen.size > 0 && html`<div class="bar"><span>${count(chosen.size)} chosen</span>
       <${RedriveChosen} name=${name} chosen=${chosen} done=${reload} />
       <button onClick=${() => setChosen(new Set())}>Choose none</button></div>`}
@@ -273,8 +256,7 @@ function Messages({ name, page, isTarget }) {
         <td class="number">${one.attributes.ApproximateReceiveCount}</td>
         ${isFifo && html`<td>${plain(one.attributes.MessageGroupId)}</td>`}
         <td class="body">${plain(one.body.slice(0, 200))}${one.body.length > 200 && "…"}</td></tr>`)}</tbody></table><//>`}
-    <div class="bar">${pages.length > 1 && html`<button onClick=${() => setPages(pages.slice(0, -1))}>Earlier</button>`}
-      ${found?.next && html`<button onClick=${() => setPages([...pages, found.next])}>Later messages</button>`}</div>
+    <${Turn} pages=${pages} next=${found?.next} turn=${setPages} what="messages" />
     ${shown && html`<${OneMessage} key=${shown.message_id} name=${name} message=${shown} page=${page}
       close=${() => { setShown(null); reload(); }} />`}`;
 }

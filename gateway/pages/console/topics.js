@@ -1,14 +1,14 @@
 // Topics: subscriptions, trials of their filter policies, deliveries to web hooks, and the outbox.
 
-import { html } from "/console/assets/vendor/preact.js";
-import { aws, lastName, path, rest, session, topicArn } from "/console/assets/api.js";
+import { html, useState } from "/console/assets/vendor/preact.js";
+import { aws, lastName, listed, path, rest, session, topicArn } from "/console/assets/api.js";
 import {
-  Action, Empty, Facts, Failure, Field, Link, Scroll, Time, count, go, plain, useAnswer, useLive,
+  Action, Empty, Facts, Failure, Field, Link, Scroll, Time, Turn, count, go, plain, useAnswer, useLive,
 } from "/console/assets/parts.js";
 
 async function loadSubscriptions(name) {
-  const listed = (await aws("AmazonSNS.ListSubscriptionsByTopic", { TopicArn: topicArn(name) })).Subscriptions;
-  return Promise.all(listed.slice(0, 50).map(async (one) => {
+  const all = (await aws("AmazonSNS.ListSubscriptionsByTopic", { TopicArn: topicArn(name) })).Subscriptions;
+  return Promise.all(all.slice(0, 50).map(async (one) => {
     if (!one.SubscriptionArn.startsWith("arn:")) return { ...one, attributes: {} };
     const members = { SubscriptionArn: one.SubscriptionArn };
     return { ...one, attributes: (await aws("AmazonSNS.GetSubscriptionAttributes", members)).Attributes };
@@ -85,18 +85,19 @@ function Trial({ name }) {
 }
 
 function Deliveries({ name, hasHooks }) {
-  const [found, error, reload] = useLive(() => rest("GET", `${path`/v1/topics/${name}/deliveries`}?limit=100`), 3, [name]);
+  const [pages, setPages] = useState([`${path`/v1/topics/${name}/deliveries`}?limit=50`]);
+  const [[found, next] = [], error, reload] = useLive(() => listed(pages.at(-1)), 3, [pages.at(-1)]);
   const redrive = (ids) => async () => {
     await rest("POST", path`/v1/topics/${name}/deliveries/redrive`, { ids });
     reload();
   };
-  if (!hasHooks && !found?.length) return null;
+  if (!hasHooks && !found?.length && pages.length === 1) return null;
   const isExhausted = (one) => one.state === "exhausted";
   return html`<div class="bar"><h2>Deliveries to web hooks</h2>${found?.some(isExhausted) && html`
       <${Action} label="Redrive all" title="Redrive all exhausted deliveries" run=${redrive("all")}>
         <p>At most 1,000 exhausted deliveries start again now, with their first attempt.</p><//>`}</div>
     <${Failure} error=${error} />
-    ${found && !found.length && html`<${Empty}>No delivery is pending or exhausted. Those that a web hook accepted are not kept.<//>`}
+    ${found && !found.length && html`<${Empty}>No delivery is pending or exhausted here. Those that a web hook accepted are not kept.<//>`}
     ${found?.length > 0 && html`<${Scroll} label="Deliveries to web hooks"><table><thead><tr><th scope="col">State</th><th scope="col">Endpoint</th>
       <th scope="col" class="number">Attempts</th><th scope="col">Last outcome</th><th scope="col">Next attempt</th><th scope="col">Published</th>
       <th scope="col">Action</th></tr></thead><tbody>${found.map((one) => html`<tr key=${one.id}>
@@ -104,7 +105,8 @@ function Deliveries({ name, hasHooks }) {
         <td class="body">${one.kind === "Notification" ? "" : `${one.kind}: `}${one.endpoint}</td><td class="number">${count(one.attempts)}</td>
         <td class="body">${plain(one.last_error ?? one.last_status ?? "–")}</td><td><${Time} at=${one.due_at} /></td>
         <td><${Time} at=${one.created_at} /></td><td>${isExhausted(one) && html`<${Action} label="Redrive" title=${`Redrive delivery ${one.id}`}
-          run=${redrive([one.id])}><p>The delivery to ${one.endpoint} starts again now, with its first attempt.</p><//>`}</td></tr>`)}</tbody></table><//>`}`;
+          run=${redrive([one.id])}><p>The delivery to ${one.endpoint} starts again now, with its first attempt.</p><//>`}</td></tr>`)}</tbody></table><//>`}
+    <${Turn} pages=${pages} next=${next} turn=${setPages} what="deliveries" />`;
 }
 
 function Publish({ name }) {

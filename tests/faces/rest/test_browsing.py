@@ -310,6 +310,30 @@ def rfc3339(milliseconds: int) -> str:
 
 
 @KINDS
+def test_bodies_and_attributes_are_searched(rest: Rest, sqs_beside: Sqs, fifo: bool) -> None:
+    """A search goes on by pages, and finds what other filters leave."""
+    name = rest.create(fifo=fifo)
+    for number in range(12):
+        kind = "new" if number % 2 else "newer"
+        members = {"headers": {"kind": kind, "number": number}}
+        send(rest, name, {"order": number, "text": "ä'%_\\" if number > 5 else ""}, **members)
+    sqs_beside.receive(name, 3, VisibilityTimeout=600)
+
+    def orders(**query: Any) -> list[int]:
+        return [json.loads(one["body"])["order"] for one in browse(rest, name, **query)]
+
+    assert orders(text='"order": 1', limit=1) == [1, 10, 11]
+    assert orders(text="'%_", limit=2) == [6, 7, 8, 9, 10, 11]
+    assert orders(text="%") == [6, 7, 8, 9, 10, 11]
+    assert orders(text="nowhere") == []
+    assert orders(attribute="kind=new") == [1, 3, 5, 7, 9, 11]
+    assert orders(attribute="kind=newe*", text="order", limit=3) == [0, 2, 4, 6, 8, 10]
+    assert orders(attribute="kind=*", state="in_flight") == [0, 1, 2]
+    assert orders(attribute="absent=*") == []
+    assert orders(attribute="kind=new*", limit=12) == [*range(12)]
+
+
+@KINDS
 def test_the_link_leads_on_with_all_that_was_asked(rest: Rest, fifo: bool) -> None:
     name = rest.create(fifo=fifo)
     sent = [send(rest, name, group_id="a&b") for _ in range(3)]
@@ -353,6 +377,12 @@ def test_a_page_has_a_few_megabytes_at_most(rest: Rest) -> None:
         f"message_id={uuid.UUID(int=1)},",
         f"group_id={'g' * 129}",
         "group=g",
+        "text=",
+        f"text={'t' * 1025}",
+        "attribute=kind",
+        "attribute=kind=",
+        "attribute==new",
+        f"attribute={'k' * 257}=new",
     ],
 )
 def test_refusals(rest: Rest, fifo: bool, query: str) -> None:

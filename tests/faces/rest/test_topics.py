@@ -248,6 +248,15 @@ def test_failed_deliveries_are_listed_and_redriven(server: Server, hook: WebHook
         assert shown[0]["endpoint"] == "http://127.0.0.1:1/closed"
         assert shown[0]["due_at"]
         assert deliveries(rest, "?limit=1") == [shown[0], shown[2]]
+        page = "/v1/topics/news/deliveries?limit=1"
+        for expected in ([shown[0], shown[2]], [shown[1], shown[3]], []):
+            answer = rest.ask("GET", page)
+            assert json.loads(answer.body) == expected
+            page = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+        assert page == ""
+        for place in ("1.2", "1.2.x", f"{10**17}.0.0", f"{10**16 - 1}.{10**19}.0", "", "-1.0.0"):
+            assert rest.refusal("GET", f"/v1/topics/news/deliveries?after={place}"), place
+        assert deliveries(rest, f"?after={10**16 - 1}.{10**18 - 1}.{10**18 - 1}") == []
         path = "/v1/topics/news/deliveries/redrive"
         with Rest(rest.url) as stranger:
             assert stranger.refusal("POST", path, {"ids": "all"}, status=404) == MISSING
