@@ -42,8 +42,8 @@ RIGHTS: Final[Mapping[str, str]] = {
 _MOST_ROWS = 1_000
 """Rows of a view."""
 _APART_SECONDS = 2.0
-_SHARE = 10
-"""A statement that takes long is repeated less often: it runs at most one tenth of the time."""
+_SHARE = 50
+"""A statement that takes long is repeated less often: it runs at most 2 % of the time."""
 _AT_ONCE = 200
 """Rows between turns of the event loop."""
 _MOST_LISTED = 100
