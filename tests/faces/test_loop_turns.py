@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,10 @@ from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.protocol.scheduler_shapes import SCHEDULER
 from tests.faces import everything
 from tests.faces.clients import Sqs, new_account
-from tests.faces.connections import Connection
+from tests.faces.connections import Connection, fetch
 from tests.faces.logs.client import Logs, record
 from tests.faces.rest.client import Rest
+from tests.faces.test_console_stream import FigureStream
 from tests.fuzz.loop_meter import MOST_MS, Metered
 from tests.fuzz.loop_turns import operations
 
@@ -142,6 +144,46 @@ def test_records_of_seven_megabytes(gateway: Metered, records: int) -> None:
 
         def ask() -> None:
             assert logs.ask("POST", "/v1/logs/orders/records", raw=body).status in statuses
+
+        _is_short(gateway, ask)
+
+
+@pytest.mark.parametrize("size", [100, 4_000])
+def test_a_search_of_two_thousand_messages(gateway: Metered, size: int) -> None:
+    """Pages of 1,000 messages, and of 4 MB, each with ten attributes."""
+    with Rest(gateway.url) as rest:
+        name = rest.create()
+        headers = {f"header-{number}": "v" * 20 for number in range(10)}
+        one = {"message": "x" * size, "headers": headers}
+        for _ in range(20):
+            path = f"/v1/queues/{name}/messages"
+            rest.call("POST", path, [one] * 100, status=201)
+        query = f"/v1/queues/{name}/browse?text=x&attribute=header-9=absent"
+        _is_short(gateway, lambda: rest.call("GET", query))
+
+
+def test_an_overview_of_a_thousand_queues(gateway: Metered) -> None:
+    with Sqs("json", gateway.url) as sqs:
+        for number in range(1_000):
+            sqs.create(f"q-{number:04}")
+
+        def ask() -> None:
+            with FigureStream(gateway.url, Authorization=f"Bearer {sqs.account}") as stream:
+                assert len(stream.next()) == 1_000
+
+        _is_short(gateway, ask)
+
+
+def test_the_newest_thousand_lines_of_the_audit(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    with Metered(tmp_path, QUEUEGATE_AUDIT=str(audit)) as gateway:
+        with Sqs("json", gateway.url) as sqs:
+            for number in range(1_000):
+                sqs.create(f"q-{number:04}")
+
+        def ask() -> None:
+            answer = fetch(gateway.url, "/_admin/audit?limit=1000")
+            assert len(json.loads(answer.body)["lines"]) == 1_000
 
         _is_short(gateway, ask)
 
