@@ -481,9 +481,8 @@ async def list_topics(call: Call, query: TopicsQuery) -> Answer[list[TopicShown]
 
 @topic_endpoint("GET /v1/topics/{name}", "sns:GetTopicAttributes")
 async def get_topic(call: Call) -> Answer[TopicDescribed]:
-    """Get a topic. Returns the settings and the numbers of subscriptions. `GET
-    /v1/events/{pattern}/subscriptions` lists the subscriptions of a standard topic. Returns 200:
-    The topic."""
+    """Get a topic. Returns the settings and the numbers of subscriptions. Returns 200: The
+    topic."""
     topic, confirmed, pending, _ = await topics.describe(call.engine, await topic_of(call))
     return Answer(
         200,
@@ -593,6 +592,21 @@ async def try_message(call: Call, body: NewTrial) -> Answer[TrialShown]:
     ]
     reached = sum(not one.reasons for one in tried)
     return Answer(200, TrialShown(reached, len(tried), shown))
+
+
+@topic_endpoint(
+    "GET /v1/topics/{name}/subscriptions", "sns:ListSubscriptionsByTopic", headers=PAGED
+)
+async def list_topic_subscriptions(
+    call: Call, query: SubscriptionQuery
+) -> Answer[list[SubscriptionShown]]:
+    """List the subscriptions of a topic. Lists those of both APIs, the oldest first, also those
+    that await confirmation. The header Link leads to the next page. Returns 200: Subscriptions."""
+    topic = await topics.find_topic(call.engine, await topic_of(call))
+    page = await topic_subscriptions.list_of_topic(
+        call.engine, topic, after_position=query.after, limit=query.limit
+    )
+    return _listed(page, f"/v1/topics/{call.path.name}/subscriptions", query.limit)
 
 
 class DeliveriesQuery(Struct, forbid_unknown_fields=True):

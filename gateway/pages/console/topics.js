@@ -1,23 +1,15 @@
 // Topics: subscriptions, trials of their filter policies, deliveries to web hooks, and the outbox.
 
 import { html, useState } from "/console/assets/vendor/preact.js";
-import { aws, lastName, listed, path, rest, session, topicArn } from "/console/assets/api.js";
+import { aws, listed, path, rest, session, topicArn } from "/console/assets/api.js";
 import {
   Action, Empty, Facts, Failure, Field, Link, Scroll, Time, Turn, count, go, plain, useAnswer, useLive,
 } from "/console/assets/parts.js";
 
-async function loadSubscriptions(name) {
-  const all = (await aws("AmazonSNS.ListSubscriptionsByTopic", { TopicArn: topicArn(name) })).Subscriptions;
-  return Promise.all(all.slice(0, 50).map(async (one) => {
-    if (!one.SubscriptionArn.startsWith("arn:")) return { ...one, attributes: {} };
-    const members = { SubscriptionArn: one.SubscriptionArn };
-    return { ...one, attributes: (await aws("AmazonSNS.GetSubscriptionAttributes", members)).Attributes };
-  }));
-}
-
 export function OneTopic({ name }) {
   const [topic, error, reload] = useLive(() => rest("GET", path`/v1/topics/${name}`), 3, [name]);
-  const [subscriptions, subscriptionError] = useLive(() => loadSubscriptions(name), 5, [name]);
+  const [pages, setPages] = useState([`${path`/v1/topics/${name}/subscriptions`}?limit=50`]);
+  const [[subscriptions, next] = [], subscriptionError] = useLive(() => listed(pages.at(-1)), 5, [pages.at(-1)]);
   const pause = async () => {
     await rest(topic.paused_at ? "DELETE" : "PUT", path`/v1/topics/${name}/pause`);
     reload();
@@ -43,12 +35,13 @@ export function OneTopic({ name }) {
     ${subscriptions && !subscriptions.length && html`<${Empty}>Nothing subscribes to this topic.<//>`}
     ${subscriptions?.length > 0 && html`<${Scroll} label="Subscriptions"><table><thead><tr><th scope="col">Protocol</th><th scope="col">Endpoint</th>
         <th scope="col">State</th><th scope="col">Filter policy</th></tr></thead>
-      <tbody>${subscriptions.map((one) => html`<tr key=${one.SubscriptionArn + one.Endpoint}><td>${one.Protocol}</td>
-        <td class="body">${one.Protocol === "sqs"
-          ? html`<${Link} to=${path`/console/queues/${lastName(one.Endpoint)}`}>${lastName(one.Endpoint)}<//>` : one.Endpoint}</td>
-        <td>${one.SubscriptionArn.startsWith("arn:") ? html`<span class="tag good">confirmed</span>` : html`<span class="tag">pending</span>`}</td>
-        <td class="body">${plain(one.attributes.FilterPolicy || "–")}</td></tr>`)}</tbody></table><//>`}
-    <${Deliveries} name=${name} hasHooks=${subscriptions?.some((one) => one.Protocol.startsWith("http"))} /><${Trial} name=${name} />`;
+      <tbody>${subscriptions.map((one) => html`<tr key=${one.id}><td>${one.protocol}</td>
+        <td class="body">${one.queue_name ? html`<${Link} to=${path`/console/queues/${one.queue_name}`}>${one.queue_name}<//>` : one.endpoint}</td>
+        <td>${one.is_confirmed ? html`<span class="tag good">confirmed</span>` : html`<span class="tag">pending</span>`}
+          ${one.paused_at && html` <span class="tag bad">paused</span>`}</td>
+        <td class="body">${one.filter_policy ? plain(JSON.stringify(one.filter_policy)) : "–"}</td></tr>`)}</tbody></table><//>`}
+    <${Turn} pages=${pages} next=${next} turn=${setPages} what="subscriptions" />
+    <${Deliveries} name=${name} hasHooks=${subscriptions?.some((one) => one.protocol.startsWith("http"))} /><${Trial} name=${name} />`;
 }
 
 // Return the lines of a text, each name=value or name:DataType=value, as message attributes.
@@ -127,13 +120,15 @@ function Publish({ name }) {
 }
 
 export function Outbox() {
-  const query = new URLSearchParams({ limit: "50", account: session.account });
-  const [found, error] = useLive(() => rest("GET", `/_admin/outbox?${query}`), 5, []);
+  const [pages, setPages] = useState(["0"]);
+  const query = new URLSearchParams({ limit: "50", account: session.account, after_id: pages.at(-1) });
+  const [found, error] = useLive(() => rest("GET", `/_admin/outbox?${query}`), 5, [pages.at(-1)]);
   if (error) return null;
   return html`<h2>Outbox</h2><p>SMS, e-mail, push and invocations stay here: this gateway does not send them.</p>
     ${found && !found.messages.length && html`<${Empty}>The outbox is empty.<//>`}
     ${found?.messages.length > 0 && html`<${Scroll} label="Outbox"><table><thead><tr><th scope="col">Time</th><th scope="col">Protocol</th>
       <th scope="col">To</th><th scope="col">Message</th></tr></thead><tbody>${found.messages.map((one) => html`<tr key=${one.id}>
         <td><${Time} at=${one.created_at} /></td><td>${one.protocol}</td><td class="body">${one.destination}</td>
-        <td class="body">${plain(String(one.body ?? one.message ?? "").slice(0, 300))}</td></tr>`)}</tbody></table><//>`}`;
+        <td class="body">${plain(String(one.body ?? one.message ?? "").slice(0, 300))}</td></tr>`)}</tbody></table><//>`}
+    <${Turn} pages=${pages} next=${found?.next} turn=${setPages} what="messages" />`;
 }

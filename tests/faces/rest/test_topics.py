@@ -216,6 +216,34 @@ def test_hostile_values_of_a_trial_stay_text(rest: Rest, sns: Sns) -> None:
     assert rest.ask("POST", "/v1/topics/news/trials", raw=raw).status in (200, 400)
 
 
+@pytest.mark.parametrize("name", ["news", "news.fifo"])
+def test_subscriptions_come_by_pages(server: Server, name: str) -> None:
+    with Rest(server.url) as rest, Sns("json", server.url, rest.account) as sns:
+        is_fifo = name.endswith(".fifo")
+        topic = sns.create(name, **({"FifoTopic": "true"} if is_fifo else {}))
+        page = f"/v1/topics/{name}/subscriptions?limit=2"
+        assert rest.call("GET", page) == []
+        policy = {"FilterPolicy": '{"kind": ["new"]}'}
+        suffix = ".fifo" if is_fifo else ""
+        for number in range(3):
+            endpoint = f"arn:aws:sqs:us-east-1:{rest.account}:q{number}{suffix}"
+            members = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": endpoint}
+            sns.call("Subscribe", **members, Attributes=policy)
+        shown = []
+        while page:
+            answer = rest.ask("GET", page)
+            shown += json.loads(answer.body)
+            page = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+        assert [one["queue_name"] for one in shown] == [f"q{number}{suffix}" for number in range(3)]
+        assert {one["is_confirmed"] for one in shown} == {True}
+        assert shown[0]["filter_policy"] == {"kind": ["new"]}
+        path = f"/v1/topics/{name}/subscriptions"
+        for query in ("?limit=0", "?after=x", "?unknown=1"):
+            assert rest.refusal("GET", path + query)
+        with Rest(rest.url) as stranger:
+            assert stranger.refusal("GET", path, status=404) == MISSING
+
+
 def deliveries(rest: Rest, query: str = "") -> list[dict[str, object]]:
     found: list[dict[str, object]] = rest.call("GET", f"/v1/topics/news/deliveries{query}")
     return found
