@@ -351,6 +351,12 @@ await check("offers no change where it is read-only, and still tries messages", 
   await button("Try it").click();
   await shows("It would reach 2 of 2 confirmed subscriptions.");
 });
+await check("shows the newest lines of the audit", async () => {
+  await visit("operate");
+  await shows("The newest lines of 1 process of this gateway");
+  await page.waitForFunction(() => document.querySelector("[aria-label=Audit]")?.innerText.includes("sqs:CreateQueue"));
+  await page.screenshot({ path: join(pictures, "audit.png"), fullPage: true });
+});
 await check("adds a fault while the view refreshes, and removes it", async () => {
   await visit("operate");
   await shows("no inactive slot that keeps WAL");

@@ -270,7 +270,7 @@ export function Facts({ of }) {
 export function Rows({ of, label }) {
   const names = [...new Set(of.flatMap((row) => Object.keys(row).filter((key) => typeof row[key] !== "object" || row[key] === null)))];
   return html`<${Scroll} label=${label}><table><thead><tr>${names.map((one) => html`<th scope="col">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
-    <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class="body">${row[one] === null || row[one] === undefined ? "–"
+    <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class=${`body ${String(row[one]).length > 24 ? "" : "short"}`}>${row[one] === null || row[one] === undefined ? "–"
       : /(^|_)at$/.test(one) ? html`<${Time} at=${row[one]} />` : plain(String(row[one]))}</td>`)}</tr>`)}</tbody></table><//>`;
 }
 
