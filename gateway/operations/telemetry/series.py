@@ -6,38 +6,25 @@ An increment of a Prometheus child takes a lock and about 1 µs; an attribute ta
 labels of their own; all others are counted together.
 """
 
-
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from time import perf_counter
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
+
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.protocol import arns
-from time import perf_counter
-from typing import Generic
-from typing import NamedTuple
-from typing import Protocol
-from typing import Self
-from typing import TYPE_CHECKING
-from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.storage.model import ConsumerGroup
-    from queuegate.storage.model import StoredLog
-    from queuegate.storage.model import Topic
-    from queuegate.storage.queue_model import Queue
-    from queuegate.storage.queue_model import Received
+    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
+    from queuegate.storage.queue_model import Queue, Received
     from queuegate.storage.topics.web_hook_deliveries import Source
 
 
