@@ -51,7 +51,8 @@ _SHORTEST_SLOTS = 0.25
 """Fewer slots than this are too short to predict the demand."""
 _REFUSAL_SECONDS = 0.002
 """Interval between refusals of one producer, in each process."""
-_LONGEST_TURN = 1.0
+_LONGEST_TURN = 10.0
+"""Longest delay of a refusal. Refusals beyond it are sent together, in one turn of the loop."""
 
 
 class Rates:
