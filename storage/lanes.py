@@ -180,6 +180,8 @@ _log = logging.getLogger("queuegate.lanes")
 
 _MAX_BYTES = 1 << 20
 """Bytes of a flush: entries submitted during one wait for it."""
+_LARGE_BYTES = 65_536
+"""Bytes of an entry for ``Lane.large``."""
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_WAITING_ENTRIES = 50_000
 _PATIENCE_SECONDS = 5.0
@@ -322,8 +324,11 @@ class Lane(Generic[E]):
         settings: dict[str, str] | None = None,
         linger_seconds: float = 0.0,
         max_entries: int = 256,
+        large: Lane[E] | None = None,
     ) -> None:
         self.name = name
+        self.large = large
+        """Takes the large entries, so that small ones do not wait for their flushes."""
         self._database = database
         self._availability = database.availability
         self._flush = flush
@@ -361,6 +366,9 @@ class Lane(Generic[E]):
 
         ``Unavailable`` at once if the lane is full, later after a timeout.
         """
+        if entry.size_bytes > _LARGE_BYTES and self.large is not None:
+            self.large.submit(entry)
+            return
         waiting = self._waiting
         is_full = (
             len(waiting) + self._turns.count >= _MOST_WAITING_ENTRIES

@@ -247,10 +247,12 @@ class Receiving:
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
         expected, noisy = engine.series.traffic.message_bytes, engine.standard.fair.noisy
-        if expected and (message_bytes := expected.get(queue.queue_id)):
+        message_bytes = 0
+        if expected and (message_bytes := expected.get(queue.queue_id, 0)):
             self._hold(message_bytes * self._limit)
         kind = queue.kind
-        if kind is PRIORITISED or (noisy and queue.queue_id in noisy and kind is STANDARD):
+        is_slow = message_bytes > 0 or (noisy and queue.queue_id in noisy)
+        if kind is PRIORITISED or (is_slow and kind is STANDARD):
             engine.standard.ordered.submit(self._asked())
         else:
             engine.lanes_of[kind].receive.submit(self._asked())
