@@ -6,6 +6,10 @@ flight get ``Unavailable`` (the commit is unknown); waiting ones are kept for th
 within a deadline. A database without any answer costs a lane its connection after
 ``_FLUSH_SECONDS``. Waiting entries are bounded in time, number and bytes.
 
+While more entries wait than fit into a flush, a lane measures its pace. An entry that would wait
+for longer than the lane's budget is refused at once: its caller should slow down, and those before
+it are answered in time.
+
 Entries that do not fit into a flush wait in a fair queue: in order of arrival, one caller with many
 or large entries would delay all others. Accounts are served round-robin, and within an account its
 queues, one entry at a time.
@@ -27,7 +31,7 @@ import asyncpg
 
 from queuegate.storage.database import Database, is_lost, is_unavailable
 from queuegate.storage.database_hosts import SUSPECT_SECONDS
-from queuegate.storage.storage_errors import Away, Rejected, Unavailable
+from queuegate.storage.storage_errors import Away, Overloaded, Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -97,6 +101,14 @@ class RoundRobinQueue(Generic[W]):
         """Return the number of pending entries of the same queue, and their bytes."""
         party = self._party_of(entry)
         return len(self._queues.get(party, ())), self._sizes.get(party, 0)
+
+    def before(self, entry: W) -> int:
+        """Return the number of entries that would be taken before this one, at most."""
+        party = self._party_of(entry)
+        account, mine = party[0], self._queues.get(party, ())
+        parties = len(self._accounts.get(account, ())) + (not mine)
+        accounts = len(self._accounts) + (account not in self._accounts)
+        return min((len(mine) + 1) * parties * accounts - 1, self.count)
 
     def take(self, most_entries: int, most_bytes: int) -> list[W]:
         """Return the next flush. An entry larger than ``most_bytes`` is alone in one.
@@ -189,7 +201,16 @@ _FLUSH_SECONDS = 20.0
 _WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _MOST_TURNS = 4
+_BUDGET_SECONDS = 1.0
+"""Longest expected wait of an entry, if flushes go on."""
+FINISHING_SECONDS = 3.0
+"""The same for what ends work, such as deletes: refused, it would be done again."""
+_LEAST_IN_TIME = 16
+"""Entries that may always wait."""
+_PACE_DECAY = 0.7
+_UNLIMITED = 1 << 40
 _CLOSING = "Shutting down."
+_TOO_MANY = "Too many requests wait for the database."
 _TOO_LATE = "The database does not answer in time."
 
 R = TypeVar("R")
@@ -324,17 +345,21 @@ class Lane(Generic[E]):
         settings: dict[str, str] | None = None,
         linger_seconds: float = 0.0,
         max_entries: int = 256,
-        large: Lane[E] | None = None,
     ) -> None:
         self.name = name
-        self.large = large
+        self.large: Lane[E] | None = None
         """Takes the large entries, so that small ones do not wait for their flushes."""
+        self.budget_seconds = _BUDGET_SECONDS
         self._database = database
         self._availability = database.availability
         self._flush = flush
         self._settings = settings or {}
         self._max_entries = max_entries
         self._linger_seconds = linger_seconds
+        # While more entries wait than fit into a flush: how many are flushed within the budget, by
+        # the pace of the last flushes, of which the latest count most.
+        self._most_in_time = _UNLIMITED
+        self._paced_entries = self._paced_seconds = self._flushed_at = 0.0
         self._is_full = asyncio.Event()
         # Entries that fit into one flush; further ones are in ``_turns``.
         self._waiting: deque[E] = deque()
@@ -354,7 +379,7 @@ class Lane(Generic[E]):
         """Entries refused while sends are refused."""
         self._task: asyncio.Task[None] | None = None
         self._connection: DatabaseSession | None = None
-        self.observe: Callable[[int], None] | None = None
+        self.observe: Callable[[int], None] = lambda count: None
         """Called with the number of entries of each flush, for metrics."""
         self.timed: Callable[[float, float], None] = lambda waited, seconds: None
         """Called after each flush with the seconds that its first entry waited for it, and with
@@ -370,14 +395,15 @@ class Lane(Generic[E]):
             self.large.submit(entry)
             return
         waiting = self._waiting
+        count = len(waiting) + self._turns.count
         is_full = (
-            len(waiting) + self._turns.count >= _MOST_WAITING_ENTRIES
+            count >= self._most_in_time
+            or count >= _MOST_WAITING_ENTRIES
             or self._waiting_bytes >= _MOST_WAITING_BYTES
         )
         if self._refusal or (is_full and self._is_full_for(entry)):
-            text = self._refusal or "Too many requests wait for the database."
-            error = Unavailable(text)
-            if text is not _CLOSING and self._refusal:
+            error = Unavailable(self._refusal) if self._refusal else Overloaded(_TOO_MANY)
+            if self._refusal and self._refusal is not _CLOSING:
                 # DiskWatch logs their count.
                 self.refused_count += 1
                 error.log_level = logging.DEBUG
@@ -434,14 +460,16 @@ class Lane(Generic[E]):
     def _is_full_for(self, entry: E) -> bool:
         """Return True if a full lane accepts no more entries of this queue.
 
-        Queues that did not fill the lane may use half as much again.
+        Queues that did not fill the lane may use half as much again. An entry is in time if its
+        turn comes within the budget: entries of other accounts and queues do not delay it much.
         """
         turns = self._turns
         turns.add(self._waiting)
         self._waiting.clear()
         count, size = turns.share_of(entry)
         return (
-            count > _MOST_WAITING_ENTRIES // 2
+            turns.before(entry) >= self._most_in_time
+            or count > _MOST_WAITING_ENTRIES // 2
             or size > _MOST_WAITING_BYTES // 2
             or turns.count >= _MOST_WAITING_ENTRIES * 3 // 2
             or turns.size_bytes >= _MOST_WAITING_BYTES * 3 // 2
@@ -581,8 +609,7 @@ class Lane(Generic[E]):
             self._flush_began = began = time.monotonic()
         if len(batch) > 1:
             batch = self._alike(batch)
-        if self.observe is not None:
-            self.observe(len(batch))
+        self.observe(len(batch))
         try:
             flush = self._flush if self.tracing is None else self._traced_flush
             left = await flush(connection, batch)
@@ -590,11 +617,30 @@ class Lane(Generic[E]):
             await self._recover(batch, error)
         else:
             connection.answers += 1
-            self.timed(began - batch[0].submitted_at, time.monotonic() - began)
+            ended = time.monotonic()
+            self.timed(began - batch[0].submitted_at, ended - began)
+            if self._turns.count or self._most_in_time is not _UNLIMITED:
+                began = max(self._flushed_at, batch[0].submitted_at)
+                self._measure(len(batch) - len(left), ended - began)
+            self._flushed_at = ended
             if self._availability.is_away:
                 self._availability.answered()
             if left:
                 self._put_back(left)
+
+    def _measure(self, entries: int, seconds: float) -> None:
+        """Limit the entries that wait to those of the budget, after a flush that left some, and
+        until few wait."""
+        if not self._turns.count:
+            if len(self._waiting) * 2 < self._most_in_time:
+                self._most_in_time = _UNLIMITED
+                self._paced_entries = self._paced_seconds = 0.0
+            return
+        self._paced_entries = self._paced_entries * _PACE_DECAY + entries
+        self._paced_seconds = self._paced_seconds * _PACE_DECAY + seconds
+        in_time = self._paced_entries * self.budget_seconds / max(self._paced_seconds, 1e-6)
+        # The next flush takes as many, however long it lasts.
+        self._most_in_time = max(int(in_time), entries, _LEAST_IN_TIME)
 
     async def _traced_flush(self, connection: Connection, batch: list[E]) -> list[E]:
         assert self.tracing is not None

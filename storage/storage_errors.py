@@ -3,7 +3,8 @@
     Rejected          the caller's mistake: a face turns it into its own 4xx form
     └── one leaf for each case to distinguish; most faces use only its kind
     Unavailable       temporary: 503 with Retry-After
-    └── Away          because the database does not answer
+    ├── Away          because the database does not answer
+    └── Overloaded    because more is asked than can be answered in time
 
 Any other exception is a bug and becomes a 500 without detail.
 """
@@ -28,6 +29,16 @@ class Away(Unavailable):
     """The database cannot be reached or did not answer in time.
 
     ``storage.database.Availability`` logs the outage, so that calls do not log it once each.
+    """
+
+    log_level = logging.DEBUG
+
+
+class Overloaded(Unavailable):
+    """The request would wait too long, or has no room. AWS's clients get the code of throttling, so
+    that they slow down.
+
+    The gateway counts these refusals, and logs a line a minute for each text.
     """
 
     log_level = logging.DEBUG

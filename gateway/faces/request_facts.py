@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.injected_faults import names_in
 from queuegate.gateway.faces.interface import Request
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.routing import RouteMatch
+from queuegate.storage.storage_errors import Overloaded, Unavailable
 
 _LONGEST_NAME: Final = 256
 """Characters of a name that are logged: a client may send any text."""
@@ -50,3 +53,18 @@ def code_of(service: str, error: BaseException) -> str:
     if service not in aws_refusals.ERRORS:
         return type(error).__name__
     return aws_refusals.what_to_say(service, error)[0].query_code
+
+
+def log_unavailable(
+    log: logging.Logger,
+    engine: Engine,
+    error: Unavailable,
+    said: tuple[str, str | None],
+    facts: Callable[[], dict[str, object]],
+) -> None:
+    """Log a request that cannot be answered now: its id and action, and its facts. Overload is
+    counted, and logged once a minute: a line for each request would be a load of its own."""
+    if isinstance(error, Overloaded):
+        engine.series.traffic.refused(str(error))
+    else:
+        log.log(error.log_level, "%s %s: %s", *said, error, extra=facts())

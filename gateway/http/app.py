@@ -43,6 +43,7 @@ from queuegate.storage.storage_errors import (
     IncompleteSignature,
     InvalidSignature,
     Kind,
+    Overloaded,
     Rejected,
     RequestTooLarge,
     Unavailable,
@@ -65,7 +66,7 @@ _MOST_OF_STRANGERS = 65_536
 """Limit for reading a form whose head cannot authenticate."""
 WITHOUT_LENGTH = (204, 304)
 """Statuses of answers without a body."""
-_refused = RateLimitedLogger(10.0)
+_refused = RateLimitedLogger(60.0)
 _PROXIED = "x-forwarded-proto"
 
 Address = tuple[str, int] | None
@@ -360,7 +361,7 @@ class PendingRequest:
         elif not is_last:
             self._content = bytearray(content)
         if not self._reading.add(len(content)):
-            refusal = Unavailable("Too many bytes of requests and answers are under way.")
+            refusal = Overloaded("Too many bytes of requests and answers are under way.")
             return self._turn_away(refusal)
         if self._reading.size_bytes > self._most:
             return self._turn_away(RequestTooLarge(self._most))
@@ -375,6 +376,8 @@ class PendingRequest:
 
     def _turn_away(self, refusal: Rejected | Unavailable) -> bool:
         self.request.refusal = refusal
+        if isinstance(refusal, Overloaded):
+            self._app.series.traffic.refused(str(refusal))
         # The rest of the body is dropped, so the connection cannot be used again.
         self._is_last = isinstance(refusal, RequestTooLarge | Unavailable)
         self.response = self.face.turned_away(self.request, refusal)

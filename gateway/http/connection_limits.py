@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import resource
 from asyncio import Transport
@@ -17,7 +18,6 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from queuegate.gateway.http.admission import Headers, Origins
-from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.traffic import Traffic, unverified
 
@@ -30,9 +30,7 @@ _TOO_MANY = (
 _MOST_FILES = 1 << 20
 _FILES_OF_OUR_OWN = 64
 
-_too_many = RateLimitedLogger(10.0)
-_unread = RateLimitedLogger(10.0)
-_without_files = RateLimitedLogger(10.0)
+_TROUBLE_SECONDS = 60.0
 
 _SHORT_BODY_BYTES = 65_536
 
@@ -69,7 +67,7 @@ class LimitedConnection(HttpToolsProtocol):
         traffic.connections = len(self.connections)
         if traffic.connections > traffic.most_clients:
             traffic.refused_clients += 1
-            _too_many.warn(_log, "more than %d connections: refused", traffic.most_clients)
+            traffic.note(f"more than {traffic.most_clients} connections: refused")
             transport.write(STATUS_LINE[503] + _TOO_MANY)
             transport.close()
 
@@ -125,9 +123,8 @@ class LimitedConnection(HttpToolsProtocol):
         before, now = self._unread_bytes, self.transport.get_write_buffer_size()
         if now > before - self.least_read_bytes():
             self.traffic.unread_closed += 1
-            _unread.warn(
-                _log, "an answer was read too slowly for %g s: closed", self.unread_seconds
-            )
+            seconds = self.unread_seconds
+            self.traffic.note(f"an answer was read too slowly for {seconds:g} s: closed")
             self.close_unread()
             return
         self._count_unread(now)
@@ -208,11 +205,32 @@ def client_capacity(wanted: int | None, own_files: int) -> int:
     return wanted
 
 
+class TroubleLog:
+    """Logs refusals and closed connections: one line a minute for each kind, with their number.
+
+    Clients can provoke them without end.
+    """
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._logged_at: dict[str, float] = {}
+
+    def look(self, now: float) -> None:
+        """Log what was noted, unless its kind was logged in the last minute."""
+        troubles = self._traffic.troubles
+        for text, count in list(troubles.items()):
+            if now >= self._logged_at.get(text, -math.inf) + _TROUBLE_SECONDS:
+                self._logged_at[text] = now
+                del troubles[text]
+                times = "" if count == 1 else f" ({count} times since the last such line)"
+                _log.warning("%s%s", text, times)
+
+
 def check_descriptors(traffic: Traffic, descriptor: int) -> None:
-    """Log when no file descriptors are left. The system then closes new connections at once, and
+    """Note when no file descriptors are left. The system then closes new connections at once, and
     nothing else reports it."""
     try:
         os.close(os.dup(descriptor))
     except OSError as error:
         traffic.file_errors += 1
-        _without_files.warn(_log, "no connection can be taken: %s (see ulimit -n)", error.strerror)
+        traffic.note(f"no connection can be taken: {error.strerror} (see ulimit -n)")

@@ -17,7 +17,7 @@ from queuegate.gateway.faces.aws.aws_face import (
 )
 from queuegate.gateway.faces.aws.sns import sns_publishing as aws_sns_messages
 from queuegate.gateway.faces.aws.sqs import sqs_messages as aws_sqs_messages
-from queuegate.gateway.faces.request_facts import code_of, facts
+from queuegate.gateway.faces.request_facts import code_of, facts, log_unavailable
 from queuegate.gateway.operations.access.authorization import known_audience, known_queue
 from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
 from queuegate.gateway.operations.queues.receives import Receiving, is_short
@@ -310,8 +310,8 @@ class Exchange:
         if self.span is not None:
             self.span.note_error(error)
         if isinstance(error, Unavailable):
-            said = self.request_id, self.route.name, error
-            _log.log(error.log_level, "%s %s: %s", *said, extra=self.facts())
+            said = self.request_id, self.route.name
+            log_unavailable(_log, self.context.engine, error, said, self.facts)
         elif not isinstance(error, Rejected):
             asked = self.request_id, self.route.name
             _log.error("%s %s failed", *asked, exc_info=error, extra=self.facts())

@@ -64,7 +64,7 @@ _PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 
 Found = TypeVar("Found")
 
-_bad_messages = RateLimitedLogger(10.0)
+_bad_messages = RateLimitedLogger(60.0)
 
 
 class HttpConnection(LimitedConnection):

@@ -39,7 +39,7 @@ _PLAIN = (
     b"connection: close\r\n\r\n%b" % (len(_SPOKEN), _SPOKEN)
 )
 
-_unfinished = RateLimitedLogger(10.0)
+_unfinished = RateLimitedLogger(60.0)
 
 
 class UnusableCertificate(Exception):

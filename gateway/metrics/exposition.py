@@ -216,7 +216,7 @@ def _traffic(traffic: Traffic) -> Iterator[_Row]:
     )
     text = "Connections over the limit."
     yield _counter("queuegate_connections_refused", text, traffic.refused_clients)
-    text = "Requests refused because the buffer is full."
+    text = "Requests refused because the buffer is full, or would wait too long."
     yield _counter("queuegate_requests_refused", text, traffic.refused_requests)
     text = "Connections closed because the client did not read."
     yield _counter("queuegate_unread_answers_closed", text, traffic.unread_closed)

@@ -16,7 +16,7 @@ from queuegate.storage.database import (
     Database,
     unavailable_when_lost,
 )
-from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.lanes import FINISHING_SECONDS, ClockNow, Lane
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import (
     QUEUE_DEFAULTS,
@@ -147,6 +147,7 @@ class FifoLanes:
         self.delete: Lane[Delete] = Lane(
             "fifo_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )
+        self.delete.budget_seconds = FINISHING_SECONDS
         self.visibility = visibility
 
     @property

@@ -28,6 +28,12 @@ BODY_BYTES = 6_000_000
 PAGE = "https://console.example"
 HELD = "queuegate_buffered_bytes"
 
+THROTTLED = {
+    "json": "RequestThrottled",
+    "query": "<Code>RequestThrottled</Code>",
+    "native": "Try again in a moment.",
+    "scheduler": "ThrottlingException",
+}
 REQUESTS = {
     "json": ("/", {"X-Amz-Target": "AmazonSQS.SendMessage"}),
     "query": ("/", {"Content-Type": "application/x-www-form-urlencoded"}),
@@ -70,6 +76,7 @@ def test_bodies_without_room_are_refused(small: Server, face: str) -> None:
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["connection"] == "close"
         assert "under way" in answer.text
+        assert THROTTLED[face] in answer.text + str(answer.headers)
         assert answer.headers["access-control-allow-origin"] == PAGE
         assert fetch(small.url, "/livez").status == 200
     small.until(HELD, 0)

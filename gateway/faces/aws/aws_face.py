@@ -24,7 +24,7 @@ from queuegate.gateway.faces.interface import (
     RequestedOperation,
     Response,
 )
-from queuegate.gateway.faces.request_facts import facts_of
+from queuegate.gateway.faces.request_facts import facts_of, log_unavailable
 from queuegate.gateway.operations.access.authorization import (
     check_elsewhere,
     check_right,
@@ -254,8 +254,8 @@ class AwsFace(Face):
             return _refused(request, detected, refusal)
         except Unavailable as error:
             request.refusal = error
-            said = request.request_id, detected.action, error
-            _log.log(error.log_level, "%s %s: %s", *said, extra=facts_of(request))
+            said = request.request_id, detected.action
+            log_unavailable(_log, self.engine, error, said, partial(facts_of, request))
             return _error(request, detected, *aws_refusals.what_to_say(detected.service, error))
         except Exception as error:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             request.refusal = error

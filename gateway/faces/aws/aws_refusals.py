@@ -7,6 +7,7 @@ shape. A few refusals are mapped by class, all others by their kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from queuegate.protocol import aws_errors
@@ -314,6 +315,10 @@ def what_to_say(
     if isinstance(error, storage_errors.Rejected):
         return aws_error(service, error), text_of(error, is_query=is_query, service=service)
     known = ERRORS.get(service, aws_errors.SQS_ERRORS)
+    throttled = _BY_KIND.get(service, _BY_KIND["sqs"]).get(storage_errors.Kind.THROTTLED)
+    if isinstance(error, storage_errors.Overloaded) and throttled is not None:
+        # The status tells that the service is at its limit, and not the client at its own.
+        return replace(known[throttled], status=503, fault=aws_errors.RECEIVER), str(error)
     if isinstance(error, storage_errors.Unavailable):
         return known["ServiceUnavailable"], str(error)
     shape = _INTERNAL.get(service, "InternalFailure")

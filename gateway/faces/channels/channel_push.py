@@ -51,7 +51,7 @@ from queuegate.protocol.websocket_frames import (
     frame,
 )
 from queuegate.storage.queue_model import Queue, ReceiptOutcome
-from queuegate.storage.storage_errors import MalformedInput, Rejected, Unavailable
+from queuegate.storage.storage_errors import MalformedInput, Overloaded, Rejected, Unavailable
 
 PROTOCOLS = b"sec-websocket-protocol"
 """The header with the subprotocols that a client offers."""
@@ -504,6 +504,8 @@ class Socket(Push):
         if isinstance(error, Rejected):
             self._refuse(status_of(error), channel_endpoints.text_of(error))
         elif isinstance(error, Unavailable):
+            if isinstance(error, Overloaded):
+                self.engine.series.traffic.refused(str(error))
             self._refuse(503, f"{error} Try again in a moment.")
         else:
             self._close(CloseCode.INTERNAL_ERROR, "We encountered an internal error.")

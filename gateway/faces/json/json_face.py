@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ from queuegate.gateway.faces.json.json_endpoints import (
     endpoint_for,
 )
 from queuegate.gateway.faces.json.json_openapi import FaceDescription, with_document
-from queuegate.gateway.faces.request_facts import facts_of
+from queuegate.gateway.faces.request_facts import facts_of, log_unavailable
 from queuegate.gateway.operations.access.authorization import check_right, own_arn
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.background_tasks import run_at_once, run_in_steps
@@ -177,8 +178,8 @@ class JsonFace(Face):
         if isinstance(error, storage_errors.Rejected):
             return self._rejected(error, found)
         if isinstance(error, storage_errors.Unavailable):
-            said = request.request_id, request.raw_path, error
-            self._log.log(error.log_level, "%s %s: %s", *said, extra=facts_of(request))
+            said = request.request_id, request.raw_path
+            log_unavailable(self._log, self._engine, error, said, partial(facts_of, request))
             return self._unavailable(error)
         asked = request.request_id, request.method, request.raw_path
         self._log.error("%s %s %s failed", *asked, exc_info=error, extra=facts_of(request))

@@ -26,12 +26,12 @@ from queuegate.storage import stored_keys
 from queuegate.storage.model import ANY, CountedKind, Quota, RateLimit
 from queuegate.storage.storage_errors import (
     Denied,
+    Overloaded,
     QuotaReached,
     Rejected,
     SubscriptionLimitExceeded,
     TooManyRequests,
     TopicLimitExceeded,
-    Unavailable,
 )
 from queuegate.storage.stored_keys import Granted, PermitRequest, RateLane
 
@@ -331,7 +331,7 @@ class Quotas(StateReloader):
         """Count one request of the caller's account and key. Raises TooManyRequests, and
         Unavailable, also if the account has too many unread answers for too long."""
         if not await self._series.traffic.wait_for_room(caller.account_id):
-            raise Unavailable("Too many bytes of this account are under way, or are not read.")
+            raise Overloaded("Too many bytes of this account are under way, or are not read.")
         for what, limited in self._limits_of(caller):
             try:
                 await (_pay(limited) if _is_of_bytes(what) else limited.take(1))

@@ -1,45 +1,36 @@
 """The engine: the state of a process that every operation uses."""
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
 from queuegate.gateway.operations.access.console_sessions import ConsoleSessions
 from queuegate.gateway.operations.access.key_cache import Keys
-from queuegate.gateway.operations.access.rates import Quotas
-from queuegate.gateway.operations.access.rates import Rates
+from queuegate.gateway.operations.access.rates import Quotas, Rates
 from queuegate.gateway.operations.channels.consumer_registry import ConsumerRegistry
 from queuegate.gateway.operations.logs.group_readers import GroupReaders
 from queuegate.gateway.operations.logs.log_cache import LogCache
 from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
-from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.gateway.operations.runtime.limits import Limits
+from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
 from queuegate.gateway.operations.runtime.siblings import Siblings
 from queuegate.gateway.operations.runtime.time_keeper import TimeKeeper
 from queuegate.gateway.operations.telemetry.event_recordings import EventRecordings
-from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.gateway.operations.telemetry.series import Throughput
+from queuegate.gateway.operations.telemetry.series import Series, Throughput
 from queuegate.storage.logs.log_deliveries import DeliveryLane
 from queuegate.storage.logs.stored_records import AppendLane
 from queuegate.storage.queue_model import QueueKind
-from queuegate.storage.queues.kinds import FIFO
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import SERIAL
-from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD
 from queuegate.storage.storage_errors import Unavailable
-from typing import Any
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from queuegate.gateway.operations.access.policies import Authority
-    from queuegate.gateway.operations.access.policies import PolicyChecks
-    from queuegate.gateway.operations.queues.queue_cache import InFlightCounts
-    from queuegate.gateway.operations.queues.queue_cache import QueueCache
+
+    from queuegate.gateway.operations.access.policies import Authority, PolicyChecks
+    from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
     from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner

@@ -45,7 +45,9 @@ class Traffic:
     is_tight: bool = False
     refused_clients: int = 0
     refused_requests: int = 0
-    """Requests without room in their share."""
+    """Requests without room in their share, or that would wait too long."""
+    troubles: dict[str, int] = field(default_factory=dict)
+    """By the text of a log line, refusals and closed connections that are not logged yet."""
     unread_closed: int = 0
     """Connections that were closed because an answer was read too slowly, or not at all."""
     file_errors: int = 0
@@ -60,6 +62,16 @@ class Traffic:
     def __post_init__(self) -> None:
         # One share that is all of it is above its limit for answers from here on.
         self._tight_bytes = (self.most_bytes - self._reserve()) // 2
+
+    def refused(self, text: str) -> None:
+        """Count a request that was refused because of overload."""
+        self.refused_requests += 1
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Log this text soon, with the number of calls, and at most once a minute. The texts are
+        few: clients cannot choose them."""
+        self.troubles[text] = self.troubles.get(text, 0) + 1
 
     def hold(self, size_bytes: int, share: str = "", *, is_answer: bool = False) -> None:
         """Add so many bytes, or remove them when negative. Requests that are short and complete
@@ -108,7 +120,6 @@ class Traffic:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await waiting[-1]
         except TimeoutError:
-            self.refused_requests += 1
             return False
         return True
 
@@ -162,10 +173,7 @@ class Reading:
         """Count bytes that came; whether they may stay."""
         self.size_bytes += size_bytes
         self._traffic.hold(size_bytes, self._share)
-        if size_bytes and self._share and not self._traffic.may_hold(self._share):
-            self._traffic.refused_requests += 1
-            return False
-        return True
+        return not (size_bytes and self._share) or self._traffic.may_hold(self._share)
 
     def belong_to(self, share: str) -> None:
         """Count them in another share: the sender is known now."""
