@@ -178,6 +178,13 @@ ROWS: tuple[Row, ...] = (
     _one("a send beside 24 x 1 MB to another queue, p50", "ms", "noisy", "p50_ms"),
     _one("the same, beside publishes to 10 queues", "ms", "noisy-publish", "p50_ms"),
     _one("a send beside an account at its quota: p99, times that alone", "", "quota", "times"),
+    _one(
+        "sends at twice the best rate, 2,000 connections: answered, of the best rate",
+        "",
+        "overload",
+        "goodput",
+    ),
+    _one("the same, p99 of those admitted", "ms", "overload", "p99_ms"),
     Row(
         "dwell of 50 quiet groups: empty queue / noisy group / no groups, p50",
         "s",
