@@ -10,6 +10,7 @@ import sys
 from time import perf_counter
 
 from tests.bench.client import BadAnswer, Pool
+from tests.bench.overload import by_account
 from tests.bench.rendering import Renderer
 from tests.bench.stage import Bench, Scenario, Stage, elapse, percentile, say
 
@@ -71,12 +72,9 @@ def _neighbour(address: tuple[str, int], scale: float) -> None:
 async def _noise(address: tuple[str, int], scale: float) -> None:
     """Do all that the neighbour does for ever, whatever it is answered."""
     renderer = Renderer(*address)
-    account = f"Credential={NEIGHBOUR}/".encode()
 
     def asked(action: str, **members: object) -> bytes:
-        request = renderer.request(action, members)
-        before, _, after = request.partition(b"Credential=")
-        return before + account + after.partition(b"/")[2]
+        return by_account(renderer.request(action, members), NEIGHBOUR)
 
     await _ask(address, asked("CreateQueue", QueueName="noisy"))
     await _ask(address, asked("CreateQueue", QueueName="idle"))

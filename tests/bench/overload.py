@@ -89,6 +89,12 @@ async def open_loop(pool: Pool, request: bytes, per_second: float, seconds: floa
     return load
 
 
+def by_account(request: bytes, account_id: str) -> bytes:
+    """Return the same request of another account."""
+    before, _, after = request.partition(b"Credential=")
+    return b"%bCredential=%b/%b" % (before, account_id.encode(), after.partition(b"/")[2])
+
+
 async def best_rate(pool: Pool, request: bytes, seconds: float) -> float:
     """Return the requests per second that are answered when each connection sends its next request
     after an answer."""

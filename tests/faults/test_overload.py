@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import resource
-from itertools import pairwise
+from collections.abc import AsyncIterator
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import pytest
 
 from tests.bench.client import Pool
-from tests.bench.overload import CONNECTIONS, best_rate, open_loop
+from tests.bench.overload import CONNECTIONS, best_rate, by_account, open_loop
 from tests.bench.rendering import Renderer
+from tests.bench.stage import percentile, plain
 from tests.faults.gateways import Server, serving
 from tests.faults.load import make_queue
 
 _BODY_BYTES = 16_384
 """64 of them fill a flush: all connections together wait for 30 flushes."""
 _RUN_SECONDS = 6.0
+_QUIET = "111122223333"
 _FLUSHES = 'queuegate_lane_flush_duration_seconds_count{lane="send"}'
 
 
@@ -27,47 +32,78 @@ def many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * CONNECTIONS)), hard))
 
 
-async def _slow_down(server: Server) -> None:
-    """Every commit takes 0.1 s longer."""
-    connection = await server.connect()
-    await connection.execute("ALTER SYSTEM SET commit_delay = 100000")
-    await connection.execute("ALTER SYSTEM SET commit_siblings = 0")
-    await connection.execute("SELECT pg_reload_conf()")
-    await connection.close()
+class _Slow:
+    """A gateway on a database whose commits take 0.1 s longer, and a send to it."""
+
+    def __init__(self, server: Server, queue_url: str) -> None:
+        self.server = server
+        self.address = "127.0.0.1", server.port
+        self.renderer = Renderer(*self.address)
+        members = {"QueueUrl": queue_url, "MessageBody": "b" * _BODY_BYTES}
+        self.request = self.renderer.request("SendMessage", members)
+
+    def of_quiet(self, action: str, **members: str) -> bytes:
+        """Return a request of another account."""
+        return by_account(self.renderer.request(action, members), _QUIET)
+
+    @contextlib.asynccontextmanager
+    async def pool(self, count: int) -> AsyncIterator[Pool]:
+        """Open connections, and close them at the end."""
+        pool = await Pool.open(self.address, count)
+        try:
+            yield pool
+        finally:
+            pool.close()
+
+
+@contextlib.asynccontextmanager
+async def _slow(data: Path) -> AsyncIterator[_Slow]:
+    async with serving(data) as server:
+        connection = await server.connect()
+        await connection.execute("ALTER SYSTEM SET commit_delay = 100000")
+        await connection.execute("ALTER SYSTEM SET commit_siblings = 0")
+        await connection.execute("SELECT pg_reload_conf()")
+        await connection.close()
+        yield _Slow(server, await make_queue(server.port))
 
 
 @pytest.mark.usefixtures("many_files")
 async def test_twice_the_load_is_refused_by_half(
     data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Takes 20 s: the best rate, then twice that rate by 2,000 connections."""
-    async with serving(data) as server:
-        await _slow_down(server)
-        address = "127.0.0.1", server.port
-        members = {"QueueUrl": await make_queue(server.port), "MessageBody": "b" * _BODY_BYTES}
-        request = Renderer(*address).request("SendMessage", members)
-        few, many = await Pool.open(address, 200), await Pool.open(address, CONNECTIONS)
-        flushes = [await server.metric(_FLUSHES)]
-        try:
-            best = await best_rate(few, request, _RUN_SECONDS)
-            flushes.append(await server.metric(_FLUSHES))
-            load = await open_loop(many, request, 2 * best, _RUN_SECONDS)
-            flushes.append(await server.metric(_FLUSHES))
-        finally:
-            few.close()
-            many.close()
-        figures = load.figures(best)
-        # On a machine with other work, rates of two runs differ: flushes have to be as full.
-        at_best, in_excess = (after - before for before, after in pairwise(flushes))
-        fill = (len(load.admitted) + load.late) / in_excess / (best * _RUN_SECONDS / at_best)
-        assert fill >= 0.8, (fill, figures)
-        # If nobody were refused, each would wait until all others are served.
-        of_all = CONNECTIONS * load.elapsed_seconds / len(load.admitted)
-        assert figures["p99_ms"] < 600 * of_all, (of_all, figures)
-        assert all("503 Service Unavailable" in text for text in load.refusals)
-        assert all("RequestThrottled" in text for text in load.refusals)
-        assert all("retry-after: 1" in text for text in load.refusals)
-        refused = await server.metric("queuegate_requests_refused_total")
-        assert refused >= figures["refused"] > 0
+    """Takes 15 s: the best rate, then twice that rate by 2,000 connections."""
+    async with _slow(data) as slow, slow.pool(200) as few, slow.pool(CONNECTIONS) as many:
+        flushes = [await slow.server.metric(_FLUSHES)]
+        best = await best_rate(few, slow.request, _RUN_SECONDS)
+        flushes.append(await slow.server.metric(_FLUSHES))
+        load = await open_loop(many, slow.request, 2 * best, _RUN_SECONDS)
+        flushes.append(await slow.server.metric(_FLUSHES))
+        refused = await slow.server.metric("queuegate_requests_refused_total")
+    figures = load.figures(best)
+    # On a machine with other work, rates of two runs differ: flushes have to be as full.
+    at_best, in_excess = (after - before for before, after in pairwise(flushes))
+    fill = (len(load.admitted) + load.late) / in_excess / (best * _RUN_SECONDS / at_best)
+    assert fill >= 0.8, (fill, figures)
+    # If nobody were refused, each would wait until all others are served.
+    of_all = CONNECTIONS * load.elapsed_seconds / len(load.admitted)
+    assert figures["p99_ms"] < 600 * of_all, (of_all, figures)
+    for said in ("503 Service Unavailable", "RequestThrottled", "retry-after: 1"):
+        assert all(said in text for text in load.refusals)
+    assert refused >= figures["refused"] > 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "Too many requests" in line]
     assert 1 <= len(lines) <= 2
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_another_account_does_not_wait_and_is_not_refused(data: Path) -> None:
+    """Takes 10 s beside a load that does not fit."""
+    async with _slow(data) as slow, slow.pool(1) as quiet, slow.pool(CONNECTIONS) as many:
+        await quiet.exchange(slow.of_quiet("CreateQueue", QueueName="quiet"))
+        url = f"http://localhost/{_QUIET}/quiet"
+        send = slow.of_quiet("SendMessage", QueueUrl=url, MessageBody="b")
+        noise = asyncio.create_task(open_loop(many, slow.request, CONNECTIONS, _RUN_SECONDS))
+        # A refusal ends this with an error.
+        load = await quiet.run(lambda _: plain(repeat(send)), _RUN_SECONDS - 1.0)
+        noisy = await noise
+    assert noisy.refused
+    assert percentile(sorted(load.request_seconds), 90) < percentile(sorted(noisy.admitted), 50)
