@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import AsyncIterator
-from itertools import pairwise, repeat
+from itertools import cycle, pairwise, repeat
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,13 @@ from tests.bench.rendering import Renderer
 from tests.bench.stage import percentile, plain
 from tests.faults.gateways import Server, serving
 from tests.faults.load import make_queue
+from tests.waiting import yield_turns
 
 _BODY_BYTES = 16_384
 """64 of them fill a flush: all connections together wait for 30 flushes."""
 _RUN_SECONDS = 6.0
-_QUIET = "111122223333"
+_QUIET, _NOISY = "111122223333", "444455556666"
+_SLOW_CLIENTS = 150
 _FLUSHES = 'queuegate_lane_flush_duration_seconds_count{lane="send"}'
 
 
@@ -107,3 +109,45 @@ async def test_another_account_does_not_wait_and_is_not_refused(data: Path) -> N
         noisy = await noise
     assert noisy.refused
     assert percentile(sorted(load.request_seconds), 90) < percentile(sorted(noisy.admitted), 50)
+
+
+@contextlib.asynccontextmanager
+async def _silent(address: tuple[str, int], requests: list[bytes]) -> AsyncIterator[None]:
+    """Write a request on a connection each, and read no more than a stream buffers."""
+    opened = [await asyncio.open_connection(*address) for _ in requests]
+    for (_, writer), request in zip(opened, requests, strict=True):
+        writer.write(request)
+    try:
+        yield
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+        # The transports let go of their sockets in the next turn of the loop.
+        await yield_turns()
+
+
+async def test_slow_readers_and_writers_take_nothing_from_another_account(data: Path) -> None:
+    """Takes 10 s: 150 unfinished bodies and 150 answers that nobody reads, of one account."""
+
+    def names(account_id: str) -> dict[str, str]:
+        return {"QueueUrl": f"http://localhost/{account_id}/slow"}
+
+    def of_noisy(action: str, **members: object) -> bytes:
+        return by_account(slow.renderer.request(action, names(_NOISY) | members), _NOISY)
+
+    async with serving(data) as server:
+        slow = _Slow(server, await make_queue(server.port))
+        write = of_noisy("SendMessage", MessageBody="b" * 1_000_000)
+        read = of_noisy("ReceiveMessage", MaxNumberOfMessages=10, VisibilityTimeout=0)
+        send = slow.of_quiet("SendMessage", **names(_QUIET), MessageBody="b" * 200_000)
+        async with slow.pool(1) as quiet:
+            await quiet.exchange(slow.of_quiet("CreateQueue", QueueName="slow"))
+            await quiet.exchange(of_noisy("CreateQueue", QueueName="slow"))
+            for _ in range(10):
+                await quiet.exchange(write)
+            async with _silent(slow.address, [write[:-1], read] * _SLOW_CLIENTS):
+                # A refusal ends this with an error.
+                receive = slow.of_quiet("ReceiveMessage", **names(_QUIET))
+                load = await quiet.run(lambda _: plain(cycle([send, receive])), 5.0)
+                assert await server.metric("queuegate_buffered_bytes") < 256 << 20
+        assert load.operations > 20
