@@ -210,6 +210,8 @@ _LEAST_IN_TIME = 16
 _REFUSAL_SECONDS = 0.004
 """From one refusal of an entry to the next."""
 _PACE_DECAY = 0.7
+_BUSY_SHARE = 0.25
+"""Share of one iteration of the event loop in a flush, from which on the loop is the limit."""
 _UNLIMITED = 1 << 40
 _CLOSING = "Shutting down."
 _TOO_MANY = "Too many requests wait for the database."
@@ -361,7 +363,7 @@ class Lane(Generic[E]):
         # While more entries wait than fit into a flush: how many are flushed within the budget, by
         # the pace of the last flushes, of which the latest count most.
         self._most_in_time = _UNLIMITED
-        self._paced_entries = self._paced_seconds = self._flushed_at = 0.0
+        self._paced_entries = self._paced_seconds = self._busy_seconds = self._flushed_at = 0.0
         self._refusing_at = 0.0
         self._is_full = asyncio.Event()
         # Entries that fit into one flush; further ones are in ``_turns``.
@@ -653,13 +655,22 @@ class Lane(Generic[E]):
         if not self._turns.count:
             if len(self._waiting) * 2 < self._most_in_time:
                 self._most_in_time = _UNLIMITED
-                self._paced_entries = self._paced_seconds = 0.0
+                self._paced_entries = self._paced_seconds = self._busy_seconds = 0.0
             return
         self._paced_entries = self._paced_entries * _PACE_DECAY + entries
         self._paced_seconds = self._paced_seconds * _PACE_DECAY + seconds
+        asyncio.get_running_loop().call_soon(self._note_iteration, time.monotonic())
+        if self._busy_seconds > self._paced_seconds * _BUSY_SHARE:
+            # The database waits for this process, to which a refusal is as much work as a send.
+            self._most_in_time = _UNLIMITED
+            return
         in_time = self._paced_entries * self.budget_seconds / max(self._paced_seconds, 1e-6)
         # The next flush takes as many, however long it lasts.
         self._most_in_time = max(int(in_time), entries, _LEAST_IN_TIME)
+
+    def _note_iteration(self, began: float) -> None:
+        """Count the time of an iteration of the event loop after a flush."""
+        self._busy_seconds = self._busy_seconds * _PACE_DECAY + time.monotonic() - began
 
     async def _traced_flush(self, connection: Connection, batch: list[E]) -> list[E]:
         assert self.tracing is not None
