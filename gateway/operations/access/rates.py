@@ -121,6 +121,11 @@ class _Waiting(NamedTuple):
     permits: int
     future: asyncio.Future[None]
 
+    def fail(self, error: BaseException) -> None:
+        """Pass on an error, unless the client has disconnected."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
 
 class Limited:
     """The state of one rate limit in this process: the permits that are left, or the time until
@@ -162,31 +167,33 @@ class Limited:
         """Spend permits. Raises TooManyRequests, at a limited pace."""
         if self.spend(count):
             return
-        try:
-            await self._take(count)
-        except TooManyRequests:
-            # A refusal costs nearly as much as a send: clients that retry at once would occupy this
-            # process.
-            now = asyncio.get_running_loop().time()
-            at = min(max(self._refusing_at + _REFUSAL_SECONDS, now), now + _LONGEST_TURN)
-            self._refusing_at = at
-            if at > now:
-                await asyncio.sleep(at - now)
-            raise
-
-    async def _take(self, count: int) -> None:
         self._requests += count
+        held_seconds = 0.0
         if count > self.limit.requests:
-            raise TooManyRequests(self.limit.window_seconds)
-        if not self.is_busy and count > self._left:
+            held_seconds = self.limit.window_seconds
+        elif not self.is_busy and count > self._left:
             # Smaller requests may use permits that are too few for a batch. The next query returns
             # them.
-            self._refuse_while_held()
+            held_seconds = self._held_seconds()
         waiting = _Waiting(count, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        if not self.is_busy:
-            self._ask()
+        if held_seconds > 0.0:
+            self._refuse(waiting, held_seconds)
+        else:
+            self._waiting.append(waiting)
+            if not self.is_busy:
+                self._ask()
         await waiting.future
+
+    def _refuse(self, waiting: _Waiting, held_seconds: float) -> None:
+        """Refuse a caller at the pace of this process.
+
+        A refusal costs nearly as much as a send: clients that retry at once would occupy it.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._refusing_at = min(max(self._refusing_at + _REFUSAL_SECONDS, now), now + _LONGEST_TURN)
+        refusal = TooManyRequests(max(math.ceil(held_seconds), 1))
+        loop.call_at(self._refusing_at, waiting.fail, refusal)
 
     def _since(self, instant: float) -> float:
         """Return the seconds since an instant; infinity if the clock was set back."""
@@ -196,12 +203,11 @@ class Limited:
     def _present(self) -> float:
         return self._clock.of(self.key[0]).instant().timestamp()
 
-    def _refuse_while_held(self) -> None:
+    def _held_seconds(self) -> float:
+        """Return the seconds until there may be permits; 0 or less: now."""
         # Counted from the answer: a request slightly before the end of the window would have to
         # wait for the next one.
-        left = self._granted.hold_seconds - self._since(self._granted_at)
-        if left > 0.0:
-            raise TooManyRequests(max(math.ceil(left), 1))
+        return self._granted.hold_seconds - self._since(self._granted_at)
 
     def _ask(self) -> None:
         """Take permits for all waiting callers. One query at a time: its answer concerns all of
@@ -222,6 +228,7 @@ class Limited:
         self._granted = granted
         self._left = granted.permits
         self._granted_at = self._present()
+        held_seconds = self._held_seconds()
         unheard: deque[_Waiting] = deque()
         for waiting in self._waiting:
             if waiting.future.done():
@@ -231,10 +238,8 @@ class Limited:
                 self._left -= waiting.permits
                 waiting.future.set_result(None)
                 continue
-            try:
-                self._refuse_while_held()
-            except TooManyRequests as refusal:
-                waiting.future.set_exception(refusal)
+            if held_seconds > 0.0:
+                self._refuse(waiting, held_seconds)
             else:
                 unheard.append(waiting)
         self._waiting = unheard
@@ -245,8 +250,7 @@ class Limited:
         self.is_busy = False
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            if not one.future.done():
-                one.future.set_exception(error)
+            one.fail(error)
 
 
 _log = logging.getLogger("queuegate.quotas")
