@@ -19,7 +19,7 @@ QUOTA = ("--requests", "200/s", "--bytes", "10MB/s")
 LONG_POLLS = 5_000
 LONG_BYTES = 1_000_000
 _PORTION = 65_536
-_WARMING_SECONDS = 3.0
+_WARMING_SECONDS = 15.0
 
 
 def scenarios() -> list[Scenario]:
