@@ -4,7 +4,6 @@ The mounts are the one list of faces, in the order of routing. Each face has its
 QUEUEGATE_FACES (``gateway.configuration.values.FACE_NAMES``).
 """
 
-
 from __future__ import annotations
 
 import asyncio
@@ -16,54 +15,40 @@ import signal
 import socket
 import sys
 import time
-import uvicorn
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
 from queuegate.gateway import audit_lines
 from queuegate.gateway.audit_lines import Audit
 from queuegate.gateway.faces.aws import aws_bindings
-from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.aws.aws_face import is_link_of_sns
-from queuegate.gateway.faces.interface import Mount
-from queuegate.gateway.faces.interface import is_navigation
+from queuegate.gateway.faces.aws.aws_face import AwsFace, is_link_of_sns
+from queuegate.gateway.faces.interface import Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App
-from queuegate.gateway.http.app import AppOptions
-from queuegate.gateway.http.app import Auditor
-from queuegate.gateway.http.authentication import Authenticator
-from queuegate.gateway.http.authentication import CommonOptions
-from queuegate.gateway.http.authentication import VerifyingAuthenticator
-from queuegate.gateway.http.connection_limits import TroubleLog
-from queuegate.gateway.http.connection_limits import check_descriptors
-from queuegate.gateway.http.connection_limits import client_capacity
-from queuegate.gateway.http.fast_path import FastPath
-from queuegate.gateway.http.fast_path import FastProtocol
-from queuegate.gateway.http.fast_path import protocol_class
-from queuegate.gateway.http.listening import ListeningSockets
-from queuegate.gateway.http.listening import Sockets
-from queuegate.gateway.http.listening import links_url
+from queuegate.gateway.http.app import App, AppOptions, Auditor
+from queuegate.gateway.http.authentication import (
+    Authenticator,
+    CommonOptions,
+    VerifyingAuthenticator,
+)
+from queuegate.gateway.http.connection_limits import TroubleLog, check_descriptors, client_capacity
+from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
+from queuegate.gateway.http.listening import ListeningSockets, Sockets, links_url
 from queuegate.gateway.http.tls import TlsListener
 from queuegate.gateway.metrics.scraping import MetricsPage
-from queuegate.gateway.operations.channels.channel_consumers import CONNECTIONS
-from queuegate.gateway.operations.channels.channel_consumers import connections_here
+from queuegate.gateway.operations.channels.channel_consumers import CONNECTIONS, connections_here
 from queuegate.gateway.operations.runtime.traffic import Traffic
-from queuegate.gateway.operations.telemetry.live_views import READERS
-from queuegate.gateway.operations.telemetry.live_views import readers_here
+from queuegate.gateway.operations.telemetry.live_views import READERS, readers_here
 from queuegate.gateway.pages import page_paths
 from queuegate.gateway.pages.page_paths import probe_label
 from queuegate.gateway.process.assembly import open_engine
-from queuegate.gateway.process.background import BackgroundWorker
-from queuegate.gateway.process.background import time_keeping
-from queuegate.gateway.process.background import workers_for
+from queuegate.gateway.process.background import BackgroundWorker, time_keeping, workers_for
 from queuegate.gateway.process.disk_watch import watching
 from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.gateway.tracing.otlp_setup import open_tracing
-from typing import Any
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

@@ -10,58 +10,46 @@ receive needs no poll of its own. If the receiver has disconnected, the message 
 receive.
 """
 
-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from collections.abc import Container
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
-from queuegate.storage.database import Database
-from queuegate.storage.database import RECEIVE_PLANNER
-from queuegate.storage.database import RELAXED_PLANNER
-from queuegate.storage.database import SEND_PLANNER
-from queuegate.storage.lanes import ClockNow
-from queuegate.storage.lanes import FINISHING_SECONDS
-from queuegate.storage.lanes import Lane
-from queuegate.storage.queries import load
-from queuegate.storage.queue_model import DELAY_SECONDS
-from queuegate.storage.queue_model import QUEUE_ID
-from queuegate.storage.queue_model import ReceiptOutcome
-from queuegate.storage.queue_model import Received
-from queuegate.storage.queue_model import Row
-from queuegate.storage.queues import fifo_queues
-from queuegate.storage.queues import standard_queues
-from queuegate.storage.queues.fair_queues import FairReceives
-from queuegate.storage.queues.kinds import FIFO
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import SERIAL
-from queuegate.storage.queues.messages import ChangeVisibility
-from queuegate.storage.queues.messages import Delete
-from queuegate.storage.queues.messages import DeleteLast
-from queuegate.storage.queues.messages import FanOut
-from queuegate.storage.queues.messages import Receive
-from queuegate.storage.queues.messages import Send
-from queuegate.storage.queues.messages import divide
-from queuegate.storage.queues.standard_queues import Key
-from queuegate.storage.queues.standard_queues import SentRows
-from queuegate.storage.queues.standard_queues import Write
-from queuegate.storage.queues.standard_queues import find_existing
-from queuegate.storage.queues.standard_queues import send_rows
-from queuegate.storage.queues.standard_queues import send_rows_with_priorities
-from queuegate.storage.queues.watermarks import BEGINNING
-from queuegate.storage.queues.watermarks import FarScans
-from queuegate.storage.queues.watermarks import LONG_SCAN_SECONDS
-from queuegate.storage.queues.watermarks import NEAR_REACH
-from queuegate.storage.queues.watermarks import PriorityMarks
-from queuegate.storage.queues.watermarks import Watermarks
-from typing import Any
-from typing import Protocol
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
+
+from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER, Database
+from queuegate.storage.lanes import FINISHING_SECONDS, ClockNow, Lane
+from queuegate.storage.queries import load
+from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
+from queuegate.storage.queues import fifo_queues, standard_queues
+from queuegate.storage.queues.fair_queues import FairReceives
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL
+from queuegate.storage.queues.messages import (
+    ChangeVisibility,
+    Delete,
+    DeleteLast,
+    FanOut,
+    Receive,
+    Send,
+    divide,
+)
+from queuegate.storage.queues.standard_queues import (
+    Key,
+    SentRows,
+    Write,
+    find_existing,
+    send_rows,
+    send_rows_with_priorities,
+)
+from queuegate.storage.queues.watermarks import (
+    BEGINNING,
+    LONG_SCAN_SECONDS,
+    NEAR_REACH,
+    FarScans,
+    PriorityMarks,
+    Watermarks,
+)
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
