@@ -39,11 +39,11 @@ PACKAGE_TESTS := tests/cli/test_packages.py tests/deployment
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds testing-clients soak soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds testing-clients soak soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check release-dry test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench bench-held conformance rust-check sns-validator testing-clients browser-check simulate \
-	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check release-dry spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
 help: ## List the targets
@@ -136,6 +136,10 @@ deploy-check: $(VENV)/.ready-dev .venvs/deploy/.ready ## Lint Dockerfile, compos
 	@$(PY) -m pytest -q $(PACKAGE_TESTS)
 	@VENV=.venvs/deploy exec deploy/check
 
+release-dry: $(VENV)/.ready-dev .venvs/docs/.ready .venvs/release/.ready ## Build a release of the last commit twice, describe and audit it, upgrade from the release before (ARGS="--builder ID")
+	@exec $(PY) deploy/release.py $(ARGS)
+	@QUEUEGATE_TEST_WHEELS=dist/packages exec $(PY) -m pytest -q tests/deployment/test_upgrade.py
+
 spark-zip: $(VENV)/.ready-run ## Write the Spark connectors to dist/ as a zip for --py-files
 	@exec $(PY) deploy/spark_zip.py
 
@@ -188,6 +192,10 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 
 .venvs/deploy/.ready: requirements/deploy.txt
 	@.ci/setup .venvs/deploy requirements/deploy.txt
+	@touch $@
+
+.venvs/release/.ready: requirements/release.txt
+	@.ci/setup .venvs/release requirements/release.txt
 	@touch $@
 
 .venvs/spark43/.ready: requirements/spark43.txt
