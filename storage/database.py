@@ -207,16 +207,19 @@ class Database:
         self,
         dsn: str,
         *,
+        pool_dsn: str | None = None,
         max_connections: int = 10,
         application: str = "queuegate",
         availability: Availability | None = None,
     ):
         self.dsn = dsn
+        self._pool_dsn = pool_dsn or dsn
+        """Where the pool connects: perhaps a pooler that keeps no session."""
         self.availability = availability or Availability()
         self._max_connections = max_connections
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self.liveness = Liveness(lambda: self._hosts, lambda why: self.availability.failed(why, 0))
+        self.liveness = Liveness(lambda why: self.availability.failed(why, 0))
         self._busy: dict[DatabaseSession, float] = {}
         self._watch: asyncio.TimerHandle | None = None
         # By settings, the error of the last attempt to connect with them: initially none has been
@@ -228,11 +231,11 @@ class Database:
     async def open(self) -> None:
         """Create the pool with one open connection; ``Unavailable`` if no host answers."""
         async with self._noted(0):
-            self._pool = await asyncpg.create_pool(  # type: ignore[call-overload]
+            self._pool = await asyncpg.create_pool(
                 min_size=1,
                 max_size=self._max_connections,
                 max_inactive_connection_lifetime=60.0,
-                connect=self._open,
+                connect=functools.partial(self._open, hosts=Hosts(self._pool_dsn)),
                 connection_class=DatabaseSession,
             )
 
@@ -241,10 +244,14 @@ class Database:
         return Hosts(self.dsn)
 
     async def _open(
-        self, settings: Mapping[str, str] | None = None, **options: Any
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        hosts: Hosts | None = None,
+        **options: Any,
     ) -> DatabaseSession:
         settings = {**session_settings(self._application), **(settings or {})}
-        return self.liveness.add(await self._hosts.connect(settings, **options))
+        return self.liveness.add(await (hosts or self._hosts).connect(settings, **options))
 
     async def close(self) -> None:
         """Close the pool; lanes close their own connections."""

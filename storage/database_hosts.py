@@ -60,6 +60,7 @@ class DatabaseSession(asyncpg.Connection):
     their transaction, so a reset would only cost a round trip."""
 
     host = Host()
+    hosts: Hosts
     answers = 0
 
     def answered(self) -> None:
@@ -121,7 +122,7 @@ class Hosts:
                     },
                     **{"connection_class": DatabaseSession, **named, **options},
                 )
-                session.host = host
+                session.host, session.hosts = host, self
                 _keep_alive(session)
                 await _set(session, settings)
         except BaseException as error:
@@ -281,8 +282,7 @@ _BETWEEN_SECONDS = 2.0
 class Liveness:
     """The connections of one database, by host. ``ended`` is called with the reason."""
 
-    def __init__(self, hosts: Callable[[], Hosts], ended: Callable[[str], None]) -> None:
-        self._hosts = hosts
+    def __init__(self, ended: Callable[[str], None]) -> None:
         self._ended = ended
         self._open: WeakSet[DatabaseSession] = WeakSet()
         self._probes: dict[Host, asyncio.Task[None]] = {}
@@ -306,10 +306,14 @@ class Liveness:
 
     async def _probe(self, host: Host) -> None:
         before = self._answers(host)
+        # A pool has a URL of its own, of which any will do for one host.
+        hosts = next((one.hosts for one in self._open if one.host == host), None)
+        if hosts is None:
+            return
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 options = {"target_session_attrs": "any"}
-                session = await self._hosts().connect_to(host, {"jit": "off"}, options)
+                session = await hosts.connect_to(host, {"jit": "off"}, options)
             session.terminate()
         except TimeoutError:
             if self._answers(host) == before:

@@ -8,7 +8,7 @@ import datetime
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,7 +28,15 @@ _POOLER_SECONDS = 20.0
 _NO_SESSIONS = (
     "is behind a pooler that keeps no session for us{reason}. Queuegate listens, prepares "
     "statements and sets search_path, so it needs connections of its own: name PostgreSQL itself "
-    "in DATABASE_URL, or a pool in session mode"
+    "in QUEUEGATE_DIRECT_DATABASE_URL, or a pool in session mode"
+)
+_NO_STATEMENTS = (
+    "is behind a pooler by transaction that loses prepared statements{reason}: Queuegate needs "
+    "PgBouncer 1.21 or newer with max_prepared_statements, or a pool in session mode"
+)
+_NO_PATH = (
+    "is behind a pooler by transaction, and its sessions begin without the search_path of "
+    f"Queuegate: run ALTER ROLE {{role}} SET search_path = {SCHEMA} there, and reconnect the pooler"
 )
 
 
@@ -48,6 +56,52 @@ async def connect(dsn: str) -> Connection:
         await connection.close()
         raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {refusal}")
     return connection
+
+
+async def check_pool(dsn: str, direct: Connection) -> str:
+    """Check a pooler in front of the database of ``direct``, for ordinary statements; return its
+    kind. DatabaseRefused if they would fail."""
+    _check_tls_files(dsn)
+    try:
+        async with asyncio.timeout(_POOLER_SECONDS):
+            async with _session(dsn) as pooled, pooled.transaction():
+                fault = ""
+                if await pooled.fetchrow(_SQL["place"].text) != await direct.fetchrow(
+                    _SQL["place"].text
+                ):
+                    fault = "is not the database of QUEUEGATE_DIRECT_DATABASE_URL: correct one"
+            if fault or await _keeps_sessions(dsn):
+                kind = "a pool in session mode, or no pool"
+            else:
+                kind = "a pool in transaction mode"
+                fault = await _fault_of_transaction_mode(dsn)
+    except (*FAILURES, ValueError) as error:
+        raise DatabaseRefused(_explained(error, dsn)) from None
+    if fault:
+        raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {fault}")
+    return kind
+
+
+async def _fault_of_transaction_mode(dsn: str) -> str:
+    """Return the reason why statements of the pool would fail; empty if they would not.
+
+    The second client has the server on which the first one prepared its statement, so the first
+    one repeats it on another.
+    """
+    start = {"application_name": "queuegate start"}
+    first, second = [await Hosts(dsn).connect(start) for _ in range(2)]
+    try:
+        await first.fetchrow(_SQL["role"].text)
+        async with second.transaction():
+            await second.fetchrow(_SQL["role"].text)
+            found = await first.fetchrow(_SQL["role"].text)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        return _NO_STATEMENTS.format(reason=f" ({error.args[0]})")
+    finally:
+        first.terminate()
+        second.terminate()
+    assert found is not None
+    return "" if found["path"] == SCHEMA else _NO_PATH.format(role=found["role"])
 
 
 async def clock_skew_seconds(connection: Connection) -> float:
@@ -121,7 +175,7 @@ async def _pooled(connection: Connection, dsn: str) -> str:
 async def _unlike_lanes(dsn: str) -> str:
     """Open a connection with the settings of lanes, and return its fault."""
     try:
-        async with _session(dsn):
+        async with _session(dsn, RELAXED_PLANNER):
             return ""
     except FAILURES as error:
         return f"refuses a connection with the settings of Queuegate ({error})"
@@ -147,10 +201,14 @@ async def _keeps_sessions(dsn: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _session(dsn: str) -> AsyncIterator[Connection]:
+async def _session(
+    dsn: str, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Connection]:
+    """Open a connection. ``settings``: only if sessions are kept. Otherwise the pooler gives them
+    to the next client."""
     # Unnamed statements: names of another client would conflict.
     connection = await Hosts(dsn).connect(
-        {**session_settings("queuegate start"), **RELAXED_PLANNER}, statement_cache_size=0
+        {**session_settings("queuegate start"), **(settings or {})}, statement_cache_size=0
     )
     try:
         yield connection

@@ -18,6 +18,16 @@ SELECT set_config('queuegate.session', $1, FALSE);
 -- The state of a session in a later transaction: its mark and its start settings.
 SELECT current_setting('queuegate.session', TRUE) AS mark, current_setting('search_path') AS path;
 
+-- name: place
+-- params:
+-- The database, the same over every way to it.
+SELECT current_database(), pg_postmaster_start_time();
+
+-- name: role
+-- params:
+-- The search_path with which sessions of this role begin, whatever was set since.
+SELECT reset_val AS path, quote_ident(current_user) AS role FROM pg_settings WHERE name = 'search_path';
+
 -- name: conditional_policies
 -- params:
 -- The policies with conditions of queues, topics and keys, with their owners.

@@ -148,7 +148,7 @@ def _copy_data(settings: Settings, source: Path, options: argparse.Namespace) ->
             await _write(dsn, file)
             return 0
 
-        own = replace(settings, data_dir=source, database_url=None)
+        own = replace(settings, data_dir=source, database_url=None, direct_database_url=None)
         return with_database(own, write) or _restore(settings, file, options)
 
 

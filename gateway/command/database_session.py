@@ -104,8 +104,8 @@ def _user_name() -> str:
 @contextlib.contextmanager
 def _dsn(settings: Settings, *, may_create: bool) -> Iterator[str]:
     """Yield the configured database, that of a running gateway, or one started for this command."""
-    if settings.database_url is not None:
-        yield settings.database_url
+    if settings.session_url is not None:
+        yield settings.session_url
         return
     from queuegate.gateway.command.supervisor import give_up_root
     from queuegate.storage.embedded.data_directory import holder_of

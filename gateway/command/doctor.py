@@ -66,6 +66,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]
     yield "port", _port
     if settings.database_url is not None:
         yield "database", partial(_asked, _database)
+        if settings.direct_database_url is not None:
+            yield "pool", partial(_asked, partial(_pool, settings.database_url))
         yield "tables", partial(_asked, _tables)
         yield "clock", partial(_asked, _clock)
         yield "policies", partial(_asked, _policies)
@@ -134,6 +136,10 @@ async def _database(connection: preflight.Connection, url: str) -> str:
     return "; ".join([f"PostgreSQL {version.major}.{version.minor}", *silent])
 
 
+async def _pool(pool_url: str, connection: preflight.Connection, _: str) -> str:
+    return f"DATABASE_URL leads to {await preflight.check_pool(pool_url, connection)}"
+
+
 async def _tables(connection: preflight.Connection, _: str) -> str:
     names = [step.name for step in await pending(connection)]
     later = await pending(connection, finish=True)
@@ -186,7 +192,7 @@ async def _healthy(about: str, connection: preflight.Connection, _: str) -> str:
 def _asked(
     look: Callable[[preflight.Connection, str], Coroutine[None, None, str]], settings: Settings
 ) -> str:
-    url = settings.database_url or ""
+    url = settings.session_url or ""
 
     async def connect_and_look() -> str:
         connection = await preflight.connect(url)

@@ -118,14 +118,14 @@ def migrate_only(settings: Settings, *, finish: bool, backup: Path | None = None
 
 def work(settings: Settings) -> int:
     """Run the background workers on DATABASE_URL until SIGINT or SIGTERM; return the exit code."""
-    if settings.database_url is None:
+    dsn = settings.session_url
+    if dsn is None:
         print(
             "queuegate: worker needs DATABASE_URL: the bundled PostgreSQL belongs to `queuegate "
             "serve`, which runs the workers itself",
             file=sys.stderr,
         )
         return 2
-    dsn = settings.database_url
     log_lines.configure(settings)
     try:
         with _stop_by_signal():
@@ -159,12 +159,12 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     def notify_parent() -> None:
         parent.sendall(b"1")
 
-    assert settings.database_url is not None
+    assert settings.session_url is not None
     with contextlib.suppress(_Stopped):
         _run(
             gateway_process.run(
                 settings,
-                settings.database_url,
+                settings.session_url,
                 ListeningSockets(sockets, operators),
                 notify_parent,
                 worker_number=number,
@@ -239,7 +239,7 @@ def _supervise(
     runtime_dir = _make_runtime_dir()
     own = replace(
         settings,
-        database_url=dsn,
+        database_url=settings.database_url or dsn,
         operations_address=_taken(settings, listening),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),
@@ -283,7 +283,7 @@ async def _work(settings: Settings, dsn: str) -> None:
 
     from queuegate.gateway.process import background
 
-    await _prepared(dsn)
+    await _prepared(dsn, settings.database_url)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -292,14 +292,16 @@ async def _work(settings: Settings, dsn: str) -> None:
     await background.run_workers(settings, dsn, stop)
 
 
-async def _prepared(dsn: str) -> None:
-    """Check and migrate the database."""
+async def _prepared(dsn: str, pool_dsn: str | None) -> None:
+    """Check and migrate the database, and check its pooler if it has one."""
     from queuegate.storage import preflight
     from queuegate.storage.migrate import migrate
 
     connection = await preflight.connect(dsn)
     try:
         await migrate(connection)
+        if pool_dsn not in (None, dsn):
+            await preflight.check_pool(pool_dsn, connection)
     finally:
         await connection.close()
 
@@ -405,7 +407,8 @@ class _Database:
     """The database of a gateway: the bundled one, started and stopped here, or an existing one."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.database_url
+        self._url = settings.session_url
+        self._pool_url = settings.database_url
         self.data_dir = settings.data_dir
         """Directory for files that belong to the data; ephemeral data is deleted with it."""
         self._postgres: EmbeddedPostgres | None = None
@@ -459,7 +462,7 @@ class _Database:
     async def prepare(self, dsn: str) -> None:
         """Check and migrate the database, unless it is a copy of a migrated cluster."""
         if self._postgres is None or not self._postgres.is_migrated:
-            await _prepared(dsn)
+            await _prepared(dsn, self._pool_url)
             if self._postgres is not None:
                 self._postgres.keep_template()
 

@@ -101,6 +101,9 @@ init_dir: Directory with boot.d, start.d, ready.d and shutdown.d, whose scripts 
 # Data and processes
 database_url DATABASE_URL QUEUEGATE_DATABASE_URL: Your own PostgreSQL, version 15 or newer. Unset:
     Queuegate starts the bundled one.
+direct_database_url: The same database without a pooler, for connections that need a session:
+    migrations, notifications and write batchers. DATABASE_URL is then only for the pool of ordinary
+    statements, and may lead to PgBouncer in transaction mode. Unset: DATABASE_URL.
 data_dir: Data directory of the bundled PostgreSQL.
 ephemeral: For tests: keep the data in a temporary directory, without fsync, until exit.
 workers: Gateway processes on the port.
@@ -288,6 +291,11 @@ class Settings:
         SettingKind("postgresql://user:password@host:5432/database", texts.parse_database_url),
         secret=True,
     )
+    direct_database_url: str | None = setting(
+        None,
+        SettingKind("postgresql://user:password@host:5432/database", texts.parse_database_url),
+        secret=True,
+    )
     data_dir: Path = setting(Path(), DIRECTORY)
     ephemeral: bool = setting(False, SWITCH)
     workers: int = setting(1, number(1, 64))
@@ -439,6 +447,11 @@ class Settings:
                 values[name] = _checked(VARIABLES[name], f"--like {values['like']}: {name}", text)
 
     @property
+    def session_url(self) -> str | None:
+        """Return the URL of the database for connections that need a session."""
+        return self.direct_database_url or self.database_url
+
+    @property
     def scheme(self) -> str:
         """Return the URL scheme of the port."""
         return "http" if self.tls_certificate is None else "https"
@@ -540,6 +553,11 @@ def _conflict_of(settings: Settings) -> str | None:
         return (
             "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
             "PostgreSQL that Queuegate starts itself. Leave one of them out."
+        )
+    if settings.direct_database_url is not None and settings.database_url is None:
+        return (
+            "QUEUEGATE_DIRECT_DATABASE_URL belongs to DATABASE_URL, which names a pooler: set both "
+            "of them, or DATABASE_URL alone."
         )
     if settings.like is not None and settings.auth == "sigv4":
         return (

@@ -167,6 +167,17 @@ def test_ephemeral_excludes_a_database_url() -> None:
         Settings.from_env({"DATABASE_URL": "postgresql://h/d"}, {"ephemeral": "true"})
 
 
+def test_a_direct_url_belongs_to_a_pooled_one() -> None:
+    direct = {"QUEUEGATE_DIRECT_DATABASE_URL": "postgresql://u:secret@h/d"}
+    with pytest.raises(BadSetting, match="belongs to DATABASE_URL") as refusal:
+        Settings.from_env(direct)
+    assert "secret" not in str(refusal.value)
+    settings = Settings.from_env(direct | {"DATABASE_URL": "postgresql://u:secret@pool/d"})
+    assert settings.session_url == "postgresql://u:secret@h/d"
+    assert "secret" not in repr(settings)
+    assert Settings.from_env({"DATABASE_URL": "postgresql://h/d"}).session_url == "postgresql://h/d"
+
+
 def test_misspelt_variables_are_pointed_out() -> None:
     (line,) = config_table.warnings_about({"QUEUEGATE_PROT": "1", "QUEUE_NAME": "not ours"})
     assert "QUEUEGATE_PROT" in line

@@ -1,0 +1,1 @@
+"""The storage's tests on each major version of PostgreSQL that Queuegate supports."""
