@@ -123,6 +123,7 @@ def _worker(options: argparse.Namespace) -> int:
     retention, counters. The first process of each gateway runs the same workers. To disable web
     hooks and schedules there, start the gateways with QUEUE_HTTP_DELIVERY_ENABLED=false and
     QUEUE_SCHEDULE_ENABLED=false. Any number of workers can run. They need your own PostgreSQL.
+    QUEUEGATE_OPERATIONS_ADDRESS is the address of their metrics and probes.
 
     example:
       DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker

@@ -128,13 +128,13 @@ def work(settings: Settings) -> int:
         return 2
     log_lines.configure(settings)
     try:
-        with _stop_by_signal():
+        with _stop_by_signal(), closing(_operators_bound(settings)) as operators:
             # Workers do not listen on loopback, so private web hooks need an explicit setting.
             settings = replace(settings, private_webhooks=bool(settings.private_webhooks))
-            _run(_work(settings, dsn))
+            _run(_work(settings, dsn, ListeningSockets([], operators)))
     except _Stopped:
         return 0
-    except _refused() as refusal:
+    except (CannotListen, _refused()) as refusal:
         return fail(str(refusal))
     return 0
 
@@ -278,18 +278,19 @@ def _is_alive(process_id: int) -> bool:
     return True
 
 
-async def _work(settings: Settings, dsn: str) -> None:
+async def _work(settings: Settings, dsn: str, listening: ListeningSockets) -> None:
     import asyncio
 
-    from queuegate.gateway.process import background
+    from queuegate.gateway.process import gateway_process
 
     await _prepared(dsn, settings.database_url)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    print("Queuegate's background workers run. Ctrl-C stops them.", flush=True)
-    await background.run_workers(settings, dsn, stop)
+    print("Queuegate's background workers run. Ctrl-C stops them.")
+    print(_operators(settings, listening), end="", flush=True)
+    await gateway_process.run_workers(settings, dsn, listening.operators, stop)
 
 
 async def _prepared(dsn: str, pool_dsn: str | None) -> None:
@@ -391,10 +392,15 @@ def _listening(settings: Settings) -> Iterator[ListeningSockets]:
             operators = reserve(*apart, OPERATIONS_ADDRESS) if apart else []
         else:
             public = stack.enter_context(closing(bind(settings.hosts, settings.port)))
-            how = Binding(named_by=OPERATIONS_ADDRESS)
-            operators = bind(*apart, how) if apart else []
+            operators = _operators_bound(settings)
             give_up_root(settings)
         yield ListeningSockets(public, stack.enter_context(closing(operators)))
+
+
+def _operators_bound(settings: Settings) -> list[socket.socket]:
+    """Return the sockets of QUEUEGATE_OPERATIONS_ADDRESS, if it is set."""
+    apart = settings.operations_address
+    return bind(*apart, Binding(named_by=OPERATIONS_ADDRESS)) if apart else []
 
 
 def _taken(settings: Settings, listening: ListeningSockets) -> tuple[tuple[str, ...], int] | None:

@@ -89,8 +89,8 @@ allowed_origins: Origins of web pages that may call this gateway from a browser.
 tls_certificate: Certificate chain in PEM: the port serves TLS. Replaced files are loaded within
     seconds.
 tls_key: Key of the certificate, in PEM without a password.
-operations_address: Separate address of /metrics, /livez and /readyz, in plain HTTP. Unset: the
-    public port.
+operations_address: Separate address of /metrics, /livez and /readyz, in plain HTTP, also of
+    `queuegate worker`. Unset: the public port.
 trusted_proxies: Proxies whose X-Forwarded-For, -Proto and -Host, or Forwarded, are trusted. These
     headers are ignored from other clients.
 console: The web console at /console: on, read-only (its sessions change nothing), or off.

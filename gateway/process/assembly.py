@@ -1,23 +1,18 @@
 """Assembly of a process's engine: build, open and close it in order."""
 
-
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
 from queuegate.gateway.operations.access.key_cache import KeySecrets
-from queuegate.gateway.operations.access.policies import Everybody
-from queuegate.gateway.operations.access.policies import OwnAccounts
-from queuegate.gateway.operations.access.policies import PolicyChecks
-from queuegate.gateway.operations.queues.queue_cache import InFlightCounts
-from queuegate.gateway.operations.queues.queue_cache import QueueCache
+from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, PolicyChecks
+from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
 from queuegate.gateway.operations.runtime import account_clocks as clocks
-from queuegate.gateway.operations.runtime import background_tasks
-from queuegate.gateway.operations.runtime import poller
-from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.runtime.engine import EngineRules
+from queuegate.gateway.operations.runtime import background_tasks, poller
+from queuegate.gateway.operations.runtime.engine import Engine, EngineRules
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.gateway.operations.telemetry.series import Series
@@ -28,14 +23,11 @@ from queuegate.protocol.opaque_tokens import SECRET_BYTES
 from queuegate.storage import stored_clocks as stored_settings
 from queuegate.storage import stored_faults
 from queuegate.storage.database import Database
-from queuegate.storage.model import Quota
-from queuegate.storage.model import RateLimit
+from queuegate.storage.model import Quota, RateLimit
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.fifo_lanes import FifoLanes
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from queuegate.storage.topics.publishing import PublishLane
-from secrets import token_bytes
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

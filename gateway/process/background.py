@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -15,8 +14,6 @@ from queuegate.gateway.operations.runtime.account_clocks import ScheduleClocks
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.gateway.operations.topics import fan_out
 from queuegate.gateway.operations.topics.fan_out import allows_copy
-from queuegate.gateway.process.assembly import open_engine
-from queuegate.gateway.tracing.otlp_setup import open_tracing
 from queuegate.protocol import sns_envelopes
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.delivery_limits import enforce_delivery_limits
@@ -180,14 +177,3 @@ def _signing(engine: Engine) -> Sign:
         return sns_envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
 
     return sign
-
-
-async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
-    """Run the workers without any face until ``stop`` is set."""
-    async with open_tracing(settings) as tracing, open_engine(settings, dsn, tracing) as engine:
-        workers = workers_for(engine, settings, tracing)
-        for worker in workers:
-            worker.start()
-        await stop.wait()
-        for worker in workers:
-            await worker.stop()

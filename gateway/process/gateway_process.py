@@ -143,6 +143,21 @@ async def run(
             await _serve(engine, server, listening.public, scripts)
 
 
+async def run_workers(
+    settings: Settings, dsn: str, operators: Sockets, stop: asyncio.Event
+) -> None:
+    """Run the workers without any face until ``stop`` is set. ``operators``: sockets for probes and
+    /metrics, if any."""
+    async with open_tracing(settings) as tracing, open_engine(settings, dsn, tracing) as engine:
+        aws = AwsFace(engine, _authenticator(settings, engine), {})
+        metrics = MetricsPage(engine, None, 0)
+        async with (
+            _serving_operations(settings, aws, metrics, operators, engine.series.loop_lag.tick),
+            _at_work(workers_for(engine, settings, tracing)),
+        ):
+            await stop.wait()
+
+
 def _answers(engine: Engine, audit: Audit) -> dict[str, Callable[[str], bytes]]:
     """Return the answers to questions of the other processes of the gateway."""
     return {
@@ -254,7 +269,11 @@ async def _serve(
 
 @contextlib.asynccontextmanager
 async def _serving_operations(
-    settings: Settings, aws: AwsFace, metrics: MetricsPage, sockets: Sockets
+    settings: Settings,
+    aws: AwsFace,
+    metrics: MetricsPage,
+    sockets: Sockets,
+    on_tick: Callable[[], object] = bool,
 ) -> AsyncIterator[None]:
     """Serve probes and /metrics on these sockets (QUEUEGATE_OPERATIONS_ADDRESS), if there are any.
 
@@ -264,7 +283,7 @@ async def _serving_operations(
     if not sockets:
         yield
         return
-    server = _operations_server(settings, aws, metrics)
+    server = _operations_server(settings, aws, metrics, on_tick)
     serving = asyncio.create_task(server.serve(sockets=sockets), name="operators")
     try:
         yield
@@ -273,7 +292,9 @@ async def _serving_operations(
         await serving
 
 
-def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -> GatewayServer:
+def _operations_server(
+    settings: Settings, aws: AwsFace, metrics: MetricsPage, on_tick: Callable[[], object]
+) -> GatewayServer:
     def make_pages() -> Face:
         from queuegate.gateway.pages.operator_pages import probes
 
@@ -295,7 +316,8 @@ def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -
     fast_path.traffic = Traffic(
         most_bytes=settings.max_buffered_bytes, most_clients=_MAX_OPERATIONS_CLIENTS
     )
-    return GatewayServer(_uvicorn_config(app, protocol_class(fast_path), 1))
+    config = _uvicorn_config(app, protocol_class(fast_path), 1)
+    return GatewayServer(config, on_tick=on_tick)
 
 
 class GatewayServer(uvicorn.Server):

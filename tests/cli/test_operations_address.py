@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from queuegate.gateway.command.gateway_client import operators_url
 from queuegate.gateway.configuration.settings import BadSetting, Settings
-from tests.cli.processes import children, run
+from tests.cli.processes import Gateway, children, environment, run
 from tests.faces.clients import Sqs
 from tests.faces.connections import Answer, Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server
@@ -59,6 +61,40 @@ def test_probes_are_there_and_nothing_else_is() -> None:
         address = server.probes.removeprefix("http://")
         healthy = run("health", QUEUEGATE_OPERATIONS_ADDRESS=address)
         assert healthy.returncode == 0, healthy.stderr
+
+
+class Alone(Gateway):
+    """`queuegate worker` with probes at ``url``."""
+
+    def __init__(self, dsn: str, address: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "queuegate", "worker"],
+            env=environment(DATABASE_URL=dsn, QUEUEGATE_OPERATIONS_ADDRESS=address),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.printed = self.process.stdout.readline() + self.process.stdout.readline()
+        found = re.search(r"  operate  (http://\S+)/metrics", self.printed)
+        assert found is not None
+        self.url = found[1]
+
+
+def test_a_worker_without_faces_has_metrics_and_probes(database_dsn: str) -> None:
+    with Alone(database_dsn, "127.0.0.1:0") as worker:
+        assert [worker.get(path)[0] for path in PROBES] == [200] * 3
+        assert worker.get("/")[0] == 404
+        page = "/metrics?name[]=queuegate_worker_last_round_timestamp_seconds"
+        until(lambda: worker.get(page)[1], lambda text: 'worker="deliver"' in text)
+        taken = run(
+            "worker",
+            DATABASE_URL=database_dsn,
+            QUEUEGATE_OPERATIONS_ADDRESS=worker.url.removeprefix("http://"),
+        )
+        assert taken.returncode == 1
+        assert "QUEUEGATE_OPERATIONS_ADDRESS" in taken.stderr
+        assert taken.stderr.count("\n") == 1
+        assert worker.stop(signal.SIGTERM) == 0
 
 
 def test_of_several_workers_one_answers_for_all() -> None:
