@@ -196,6 +196,8 @@ def session_settings(application: str) -> dict[str, str]:
         "search_path": SCHEMA,
         "timezone": "UTC",
         "jit": "off",
+        # With the default, 4, statements that look at a few rows may scan (`make test-postgres`).
+        "random_page_cost": "1.1",
         **_TCP_SETTINGS,
     }
 

@@ -112,7 +112,7 @@ def main() -> int:
         try:
             with server(version) as dsn:
                 print(f"PostgreSQL {version}", flush=True)
-                command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *(words or _TESTS)]
+                command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *(words or _TESTS)]
                 environment = {**os.environ, "QUEUEGATE_TEST_SERVER": dsn}
                 if subprocess.run(command, env=environment, check=False).returncode:
                     failed.append(version)

@@ -102,7 +102,7 @@ async def use_archive(meter: Meter, queue_id: int, *, is_filled: bool) -> None:
         ),
         (
             "find outdated",
-            50,
+            60,
             lambda tx: archives.find_outdated(tx, middle, 0, 500),
         ),
         ("visible at", 20, lambda tx: messages.set_visible_at(tx, START, queue_id, 5, 60)),

@@ -49,6 +49,7 @@ async def test_connections_find_our_schema_in_utc(database: Database) -> None:
             "search_path": "queuegate",
             "TimeZone": "UTC",
             "jit": "off",
+            "random_page_cost": "1.1",
             "enable_seqscan": "off",
             "default_transaction_isolation": "read committed",
         }.items():
