@@ -74,13 +74,16 @@ FROM pg_stat_user_tables AS s WHERE s.schemaname = 'queuegate' ORDER BY s.relnam
 -- name: replicas
 -- params:
 -- Standbys and other receivers by name; of those with equal names, the one that lags most. An idle
--- standby has no measured lag. A role without rights sees no position.
+-- standby has no measured lag, and neither has one that hangs: it lags since its last reply. A role
+-- without rights sees no position.
 SELECT r.application_name AS name,
-  max(extract(epoch FROM coalesce(r.replay_lag, CASE WHEN r.replay_lsn IS NOT NULL
-    THEN interval '0' END)))::float8 AS lag_seconds,
-  max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
-    ELSE pg_current_wal_lsn() END, r.replay_lsn))::bigint AS lag_bytes
-FROM pg_stat_replication AS r GROUP BY r.application_name ORDER BY r.application_name
+  max(extract(epoch FROM CASE WHEN r.replay_lsn IS NOT NULL THEN greatest(r.replay_lag, interval '0',
+    CASE WHEN r.replay_lsn < n.lsn THEN clock_timestamp() - r.reply_time END) END))::float8
+    AS lag_seconds,
+  max(pg_wal_lsn_diff(n.lsn, r.replay_lsn))::bigint AS lag_bytes
+FROM pg_stat_replication AS r, (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+  ELSE pg_current_wal_lsn() END AS lsn) AS n
+GROUP BY r.application_name ORDER BY r.application_name
 
 -- name: slots
 -- params:

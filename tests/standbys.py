@@ -40,14 +40,22 @@ class Pair:
         text = "&".join(f"{name}={value}" for name, value in words.items())
         return f"postgresql://queuegate@{hosts}/postgres?{text}"
 
-    def standby_url(self, **query: str) -> str:
-        """The standby alone, which may be read."""
-        text = "&".join(f"{name}={value}" for name, value in query.items())
-        return f"postgresql://queuegate@{self.addresses[1]}:{_PORT}/postgres?{text}"
+    def freeze(self, number: int = 0) -> None:
+        """Stop every process of the first or second server: its kernel still answers for it."""
+        self._signal(self._folders[number], signal.SIGSTOP)
 
-    def freeze(self) -> None:
-        """Stop every process of the first server: its kernel still answers for it."""
-        self._signal(self._folders[0], signal.SIGSTOP)
+    def thaw(self, number: int) -> None:
+        """Let a frozen server go on."""
+        self._signal(self._folders[number], signal.SIGCONT)
+
+    def kill(self, number: int) -> None:
+        """End a server as a loss of power would."""
+        self._signal(self._folders[number], signal.SIGKILL)
+
+    def dsn(self, number: int, **query: str) -> str:
+        """The first or second server alone."""
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        return f"postgresql://queuegate@{self.addresses[number]}:{_PORT}/postgres?{text}"
 
     def promote(self) -> None:
         """Make the second one the primary."""

@@ -103,7 +103,7 @@ async def standby(held: Pair, other: Pair) -> AsyncIterator[None]:
         await asyncio.to_thread(pair.start_standby, f"{more}wal_receiver_status_interval = 1s\n")
     async with AsyncExitStack() as stack:
         primary = await stack.enter_async_context(_connected(held.url()))
-        reading = held.standby_url(application_name="report")
+        reading = held.dsn(1, application_name="report")
         ending = asyncio.create_task(_hold_until_ended(reading))
         stack.callback(ending.cancel)
         await until_async(

@@ -127,7 +127,7 @@ async def test_the_slot_of_a_standby_is_named(pair: Pair) -> None:
     connection = await asyncpg.connect(pair.url())
     await connection.execute("SELECT pg_create_physical_replication_slot('replica', true)")
     await asyncio.to_thread(pair.start_standby, f"{FEEDBACK}primary_slot_name = 'replica'\n")
-    reading = await asyncpg.connect(pair.standby_url())
+    reading = await asyncpg.connect(pair.dsn(1))
     await reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
     await _until_holding(pair, "slot", "replica", "active")
     await reading.close()
