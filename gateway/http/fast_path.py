@@ -271,6 +271,7 @@ class FastProtocol(HttpConnection):
             route = exchange.route
             span.note_request("POST", "/", exchange.request_id)
             span.describe(route.wire.service.name, route.name, exchange.members)
+            exchange.context = exchange.context.traced(span.trace_header)
         return tracing.context(span)
 
     async def _admit(self, exchange: Exchange, caller: Caller, size_bytes: int) -> None:

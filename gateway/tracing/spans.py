@@ -7,6 +7,7 @@ sections 2.2 and 4.3.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import Request
     from queuegate.storage.database import Transaction
     from queuegate.storage.lanes import Entry
+    from queuegate.storage.queue_model import Received
 
 
 TRACEPARENT = b"traceparent"
@@ -51,6 +53,8 @@ _PARTS = re.compile(
     rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
 ).fullmatch
 _SAMPLED_BIT = 1
+_ROOT = re.compile(r"Root=1-([0-9a-f]{8})-([0-9a-f]{24})(?![0-9a-f])").search
+_PARENT = re.compile(r"Parent=([0-9a-f]{16})(?![0-9a-f])").search
 
 
 class TraceParent(NamedTuple):
@@ -80,6 +84,27 @@ def parse_traceparent(header: bytes, state: bytes = b"") -> TraceParent | None:
     return TraceParent(
         trace_id, span_id, bool(int(flags, 16) & _SAMPLED_BIT), state.decode("latin-1")
     )
+
+
+def parse_trace_header(text: str) -> TraceParent | None:
+    """Parse an AWSTraceHeader; return None if it names no span."""
+    root, parent = _ROOT(text), _PARENT(text)
+    if root is None or parent is None:
+        return None
+    return TraceParent(int(root[1] + root[2], 16), int(parent[1], 16), "Sampled=1" in text)
+
+
+def senders_of(message: Received) -> Iterator[TraceParent]:
+    """Yield the spans that a message was sent in, as its sender and its gateway noted them."""
+    if message.attributes and '"traceparent"' in message.attributes:
+        given = json.loads(message.attributes).get("traceparent") or {}
+        found = parse_traceparent((given.get("StringValue") or "").encode())
+        if found is not None:
+            yield found
+    if message.system and '"AWSTraceHeader"' in message.system:
+        found = parse_trace_header(message.system_members().get("AWSTraceHeader", ""))
+        if found is not None and found.trace_id and found.span_id:
+            yield found
 
 
 def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
@@ -275,6 +300,18 @@ class RequestSpan:
         if isinstance(messages, list):
             self.span.set_attribute("messaging.batch.message_count", len(messages))
 
+    @property
+    def trace_header(self) -> str:
+        """Return this span in the form of AWSTraceHeader."""
+        trace_id, span_id, *_ = self.span.get_span_context()
+        trace = format_trace_id(trace_id)
+        return f"Root=1-{trace[:8]}-{trace[8:]};Parent={format_span_id(span_id)};Sampled=1"
+
+    def note_received(self, messages: Iterable[Received]) -> None:
+        """Link the span to those in which these messages were sent or published."""
+        for sender in dict.fromkeys(one for message in messages for one in senders_of(message)):
+            self.span.add_link(_context_of(sender))
+
     def note_error(self, error: BaseException) -> None:
         """Note the class of a refusal or an error."""
         self.span.set_attribute("error.type", type(error).__name__)
@@ -336,9 +373,13 @@ class DeliverySpan:
 
 
 def _below(parent: TraceParent) -> Context:
-    state = TraceState.from_header([parent.state]) if parent.state else None
-    caller = SpanContext(parent.trace_id, parent.span_id, True, _SAMPLED, state)
-    return set_span_in_context(NonRecordingSpan(caller), _NOWHERE)
+    return set_span_in_context(NonRecordingSpan(_context_of(parent)), _NOWHERE)
+
+
+def _context_of(span: TraceParent) -> SpanContext:
+    state = TraceState.from_header([span.state]) if span.state else None
+    flags = _SAMPLED if span.is_sampled else TraceFlags()
+    return SpanContext(span.trace_id, span.span_id, True, flags, state)
 
 
 def _of_attempt(claimed: ClaimedDelivery) -> dict[str, Any]:

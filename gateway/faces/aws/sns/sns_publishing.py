@@ -238,6 +238,12 @@ class TopicContext(NamedTuple):
         """Return the caller that publishes."""
         return self.publisher.caller
 
+    def traced(self, trace_header: str) -> TopicContext:
+        """Return the context with this trace header, unless the client sent one."""
+        if self.publisher.trace_header:
+            return self
+        return self._replace(publisher=self.publisher._replace(trace_header=trace_header))
+
     @property
     def arn(self) -> str:
         """Return the ARN of the topic."""

@@ -401,6 +401,10 @@ class QueueContext(NamedTuple):
         """Return the ARN of the queue."""
         return self.queue.arn
 
+    def traced(self, trace_header: str) -> QueueContext:
+        """Return the context with this trace header, unless the client sent one."""
+        return self if self.trace_header else self._replace(trace_header=trace_header)
+
 
 def _start_send(context: QueueContext, members: Members, reply: Reply[SendResult]) -> None:
     engine, caller, queue, trace_header, _ = context
@@ -543,6 +547,8 @@ def _binding(hot: HotAction[QueueContext, Any]) -> Binding:
             client=(call.caller, call.request.origin),
         )
         if result and hot.finish_in_steps is not None:
+            if call.request.span is not None:
+                call.request.span.note_received(result)
             return await run_in_steps(hot.finish_in_steps(context, call.members, result))
         return hot.finish(context, call.members, result)
 
