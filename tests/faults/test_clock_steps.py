@@ -123,10 +123,9 @@ def test_steps_of_the_clock_hide_nothing(postgres: FakedPostgres, tmp_path: Path
                 bodies = [message["Body"] for message in messages]
                 assert bodies == [f"before {seconds}", f"after {seconds}"]
                 receiver.delete(url, *messages)
-        text = log.read_text()
-        assert "stepped forward by" in text or "stepped back by" in text
-        for one in (gateway, second):
-            assert _behind(one) < 8 * HOUR
+        # All steps but the last may have passed between two looks.
+        until(lambda: "the clock of the database stepped back by" in log.read_text())
+        until(lambda: _behind(gateway), lambda seconds: HOUR < seconds < 3 * HOUR)
         # A delay ends, although the clock stands hours before it began.
         sqs.send(plain, "delayed", DelaySeconds=1)
         assert other.receive(plain) == []
@@ -187,7 +186,7 @@ class Leases:
 
 
 def test_no_lease_ends_early_when_the_clock_steps(postgres: FakedPostgres, tmp_path: Path) -> None:
-    """Forward and back, by steps that add up, and while a gateway starts after the step."""
+    """Forward and back, by steps that add up. Takes sixteen leases."""
     with (
         watched(postgres, tmp_path / "log") as (gateway, sqs),
         Watched(DATABASE_URL=postgres.dsn) as second,
@@ -210,16 +209,17 @@ def test_no_lease_ends_early_when_the_clock_steps(postgres: FakedPostgres, tmp_p
 def test_a_gateway_that_starts_after_a_step_ends_no_lease(
     postgres: FakedPostgres, tmp_path: Path
 ) -> None:
+    """Takes as long as the leases, which outlast the start."""
     with watched(postgres, tmp_path / "log") as (_, sqs):
         url = sqs.create()
-        for stands in (60.0, 2.0 * HOUR, 0.0):
-            began = _leased(sqs, url, str(stands), 10)
+        for stands in (2.0 * HOUR, 60.0):
+            began = _leased(sqs, url, str(stands), 8)
             postgres.move(stands)
             with (
                 Watched(DATABASE_URL=postgres.dsn) as new,
                 Sqs("json", new.url, sqs.account) as client,
             ):
-                assert _lasted(client, url, began) > 10 - EARLY_SECONDS
+                assert _lasted(client, url, began) > 8 - EARLY_SECONDS
 
 
 def test_a_subscriber_stays_when_the_clock_steps(postgres: FakedPostgres, tmp_path: Path) -> None:
@@ -240,6 +240,7 @@ def test_a_subscriber_stays_when_the_clock_steps(postgres: FakedPostgres, tmp_pa
 def test_a_database_that_starts_under_another_clock_ends_no_lease(
     postgres: FakedPostgres, tmp_path: Path
 ) -> None:
+    """Takes as long as the leases, which outlast the start."""
     with watched(postgres, tmp_path / "log") as (_, sqs):
         url = sqs.create()
         for stands in (2.0 * HOUR, -60.0):

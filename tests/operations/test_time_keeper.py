@@ -135,7 +135,7 @@ async def test_a_step_in_the_moment_of_a_correction_is_corrected_too(world: Worl
     await world.step(3.0)
     for keeper in (other, one, other):
         await keeper.run_round()
-    assert world.agrees(one, other)
+        assert world.agrees(one, other)
 
 
 @pytest.mark.parametrize("pause", PAUSES)

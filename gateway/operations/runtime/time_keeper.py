@@ -13,22 +13,25 @@ everything else the latest. A message is then never ahead of the process that re
 a process or an event loop that stands still widens the bounds of one round and moves nothing.
 """
 
+
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
 from queuegate.storage import stored_clocks
 from queuegate.storage.storage_errors import Unavailable
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.telemetry.series import ClockSeries
     from queuegate.storage.database import Database
+
 
 _log = logging.getLogger("queuegate.clock")
 
@@ -233,11 +236,10 @@ class TimeKeeper:
                 await self._approach(found)
         elif found.line.width > exact:
             self._unsure_count = unsure
-        elif is_large:
-            # The processes disagree: the one that changed the offset last is right.
-            self._set(found.line, found)
-        elif not await self._correct(found, line.moved(moved)):
-            self._unsure_count = unsure
+        else:
+            # A large change has corrected a step, and the clock has stepped again.
+            is_done = await self._correct(found, line if is_large else line.moved(moved))
+            self._unsure_count = 0 if is_done else unsure
 
     async def _correct(self, found: LineReading, line: ClockBounds) -> bool:
         step = found.line.middle - line.middle
