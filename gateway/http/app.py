@@ -6,58 +6,49 @@ another ASGI server can do so, too, since ``App`` is an ASGI application. Common
 deletes and publishes do not come here: ``fast_path.py`` answers them.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from ipaddress import IPv6Address
-from queuegate.gateway.faces.interface import ConnectionHandler
-from queuegate.gateway.faces.interface import Face
-from queuegate.gateway.faces.interface import Mount
-from queuegate.gateway.faces.interface import Request
-from queuegate.gateway.faces.interface import Response
-from queuegate.gateway.faces.interface import Work
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from queuegate.gateway.faces.interface import (
+    ConnectionHandler,
+    Face,
+    Mount,
+    Request,
+    Response,
+    Work,
+)
 from queuegate.gateway.faces.request_facts import facts_of
-from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.admission import Verdict
+from queuegate.gateway.http.admission import Admission, Verdict
 from queuegate.gateway.http.authentication import presented_key
-from queuegate.gateway.http.message_parsing import HeaderFields
-from queuegate.gateway.http.message_parsing import RequestHead
+from queuegate.gateway.http.message_parsing import HeaderFields, RequestHead
 from queuegate.gateway.log_lines import RateLimitedLogger
-from queuegate.gateway.operations.access.authorization import Effect
-from queuegate.gateway.operations.access.authorization import effect_of
+from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.gateway.operations.runtime.traffic import Reading
-from queuegate.gateway.operations.runtime.traffic import unverified
+from queuegate.gateway.operations.runtime.traffic import Reading, unverified
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.service_detection import has_form
-from queuegate.storage.storage_errors import AccessDenied
-from queuegate.storage.storage_errors import Denied
-from queuegate.storage.storage_errors import IncompleteSignature
-from queuegate.storage.storage_errors import InvalidSignature
-from queuegate.storage.storage_errors import Kind
-from queuegate.storage.storage_errors import Overloaded
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import RequestTooLarge
-from queuegate.storage.storage_errors import Unavailable
-from queuegate.storage.storage_errors import UnrecognizedClient
-from time import monotonic
-from time import perf_counter
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    Denied,
+    IncompleteSignature,
+    InvalidSignature,
+    Kind,
+    Overloaded,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+    UnrecognizedClient,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit

@@ -1,54 +1,39 @@
 """Actions of the fast path: their routes, their queue or topic, and their exchanges."""
 
-
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from queuegate.gateway.faces.aws import aws_refusals
-from queuegate.gateway.faces.aws.aws_face import HotAction
-from queuegate.gateway.faces.aws.aws_face import Members
-from queuegate.gateway.faces.aws.aws_face import most_bytes
-from queuegate.gateway.faces.aws.aws_face import published_topic
-from queuegate.gateway.faces.aws.aws_face import right_to
+from queuegate.gateway.faces.aws.aws_face import (
+    HotAction,
+    Members,
+    most_bytes,
+    published_topic,
+    right_to,
+)
 from queuegate.gateway.faces.aws.sns import sns_publishing as aws_sns_messages
 from queuegate.gateway.faces.aws.sqs import sqs_messages as aws_sqs_messages
-from queuegate.gateway.faces.request_facts import code_of
-from queuegate.gateway.faces.request_facts import facts
-from queuegate.gateway.faces.request_facts import log_unavailable
-from queuegate.gateway.operations.access.authorization import known_audience
-from queuegate.gateway.operations.access.authorization import known_queue
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.access.caller import RequestOrigin
-from queuegate.gateway.operations.queues.receives import Receiving
-from queuegate.gateway.operations.queues.receives import is_short
-from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
-from queuegate.gateway.operations.runtime.background_tasks import spawn
+from queuegate.gateway.faces.request_facts import code_of, facts, log_unavailable
+from queuegate.gateway.operations.access.authorization import known_audience, known_queue
+from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
+from queuegate.gateway.operations.queues.receives import Receiving, is_short
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import Client
-from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS
-from queuegate.gateway.operations.telemetry.series import Histogram
-from queuegate.gateway.operations.telemetry.series import Series
+from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogram, Series
 from queuegate.gateway.operations.topics.fan_out import Publisher
-from queuegate.protocol import aws_errors
-from queuegate.protocol import json_wire
-from queuegate.protocol import query_wire
+from queuegate.protocol import aws_errors, json_wire, query_wire
 from queuegate.protocol.aws_errors import AwsError
-from queuegate.protocol.shapes import Action
-from queuegate.protocol.shapes import ServiceModel
+from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import url_of_path
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import Unavailable
-from time import perf_counter
-from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.connection_limits import LimitedConnection

@@ -13,20 +13,18 @@ everything else the latest. A message is then never ahead of the process that re
 a process or an event loop that stands still widens the bounds of one round and moves nothing.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
 from queuegate.storage import stored_clocks
 from queuegate.storage.storage_errors import Unavailable
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.telemetry.series import ClockSeries
