@@ -4,23 +4,30 @@ Each host has its own timeout, ``connect_timeout`` of the URL. Hosts are tried c
 next one starts when the previous one failed, or has not answered within a short head start.
 """
 
+
 from __future__ import annotations
 
 import asyncio
+import asyncpg
 import contextlib
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs
+from urllib.parse import unquote
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
-import asyncpg
 
 _HOST_SECONDS = 3.0
 _HEAD_START_SECONDS = 0.25
+_AGAIN_SECONDS = 0.5
+"""Interval of attempts at failed hosts while another one is silent, as in a failover."""
 _NAMED_HOST = re.compile(r"\[(?P<v6>[^\]]+)\](?::(?P<v6_port>\d+))?|(?P<name>[^:]*):?(?P<port>.*)")
 _BOUND = re.compile(r"(?<=[?&])connect_timeout=([^&]*)(&|$)")
 _AT_START = ("application_name", "timezone")
@@ -36,6 +43,9 @@ _OF_HOSTS = (
     asyncpg.CannotConnectNowError,
 )
 """Errors after which another host may work."""
+_OUTAGES = (*_OF_HOSTS, asyncpg.PostgresConnectionError)
+_PAUSE_SECONDS = 0.2
+"""Interval of attempts during an outage, per process: each costs the standby a new process."""
 
 
 class NoHost(OSError):
@@ -82,13 +92,54 @@ class Hosts:
         self.all = _hosts_of(url, query)
         attributes = query.get("target_session_attrs") or [os.getenv("PGTARGETSESSIONATTRS", "any")]
         self._wanted = attributes[-1]
+        self._outage: BaseException | None = None
+        """The failure of the last attempt; None after one that a server answered."""
+        self._attempt: asyncio.Future[bool] | None = None
+        """The one attempt during an outage; its result is False if it was cancelled."""
 
     async def connect(self, settings: Mapping[str, str], **options: Any) -> DatabaseSession:
         """Open a connection to the first host that fits, with these settings.
 
         If any server will do, a host is used only after those before it failed, as in asyncpg.
-        Otherwise the first one with the wanted attributes is used.
+        Otherwise the first one with the wanted attributes is used. During an outage callers share
+        one attempt at a time, and its failure.
         """
+        while self._attempt is not None:
+            if await asyncio.shield(self._attempt) and self._outage is not None:
+                raise NoHost(str(self._outage) or type(self._outage).__name__)
+        if self._outage is None:
+            return await self._noting_outage(settings, options)
+        attempt = self._attempt = asyncio.get_running_loop().create_future()
+        is_over = False
+        try:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            session = await self._noting_outage(settings, options)
+            is_over = True
+        except FAILURES:
+            is_over = True
+            raise
+        finally:
+            self._attempt = None
+            attempt.set_result(is_over)
+        return session
+
+    async def _noting_outage(
+        self, settings: Mapping[str, str], options: dict[str, Any]
+    ) -> DatabaseSession:
+        try:
+            session = await self._fitting(settings, options)
+        except _OUTAGES as error:
+            self._outage = error
+            raise
+        except FAILURES:
+            self._outage = None
+            raise
+        self._outage = None
+        return session
+
+    async def _fitting(
+        self, settings: Mapping[str, str], options: dict[str, Any]
+    ) -> DatabaseSession:
         if self._wanted == "prefer-standby":
             with contextlib.suppress(*_OF_HOSTS):
                 return await self._first(settings, {**options, "target_session_attrs": "standby"})
@@ -137,20 +188,35 @@ class Hosts:
     async def _first(
         self, settings: Mapping[str, str], options: Mapping[str, Any], *, in_order: bool = False
     ) -> DatabaseSession:
+        def attempt(host: Host) -> asyncio.Task[DatabaseSession]:
+            return asyncio.create_task(self.connect_to(host, settings, options))
+
         tasks: list[asyncio.Task[DatabaseSession]] = []
         winner: asyncio.Task[DatabaseSession] | None = None
+        first: list[asyncio.Task[DatabaseSession]] = []
         try:
             while winner is None:
                 pending = [task for task in tasks if not task.done()]
-                if len(tasks) < len(self.all):
-                    attempt = self.connect_to(self.all[len(tasks)], settings, options)
-                    tasks.append(asyncio.create_task(attempt))
-                    pending.append(tasks[-1])
+                seconds: float | None = _HEAD_START_SECONDS
+                if len(first) < len(self.all):
+                    first.append(attempt(self.all[len(first)]))
+                    tasks.append(first[-1])
+                    pending.append(first[-1])
                 elif not pending:
                     raise _failure(self.all, [_error_of(task) for task in tasks])
-                seconds = _HEAD_START_SECONDS if len(tasks) < len(self.all) else None
-                await asyncio.wait(pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if len(first) == len(self.all):
+                    is_silent = not in_order and any(not task.done() for task in first)
+                    seconds = _AGAIN_SECONDS if is_silent else None
+                done, _ = await asyncio.wait(
+                    pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
                 winner = _winner(tasks, in_order=in_order)
+                if not done and len(first) == len(self.all):
+                    # A standby may be promoted while the primary is silent.
+                    tasks = [
+                        attempt(host) if task.done() else task
+                        for host, task in zip(self.all, tasks, strict=True)
+                    ]
         finally:
             for task in tasks:
                 if task is not winner:

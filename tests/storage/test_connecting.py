@@ -18,7 +18,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.database_hosts import Hosts, NoHost
 from queuegate.storage.storage_errors import Unavailable
 from tests.ports import reserved_port
-from tests.waiting import until_so
+from tests.waiting import until_so, yield_turns
 
 URLS = [
     "postgresql://u:p@a:1,b:2/d",
@@ -205,6 +205,51 @@ async def test_what_a_server_refuses_is_told_and_no_host_is(database_dsn: str) -
         await Hosts(dsn).connect({})
 
 
+async def test_an_outage_gets_one_attempt_at_a_time() -> None:
+    """Many callers ask again and again for a second: each attempt is a process of the standby."""
+    attempts = 0
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    hosts = Hosts(f"postgresql://u@127.0.0.1:{server.sockets[0].getsockname()[1]}/d")
+    until = time.monotonic() + 1
+
+    async def connect_again() -> int:
+        count = 0
+        while time.monotonic() < until:
+            count += 1
+            with pytest.raises((OSError, asyncpg.PostgresConnectionError)):
+                await hosts.connect({})
+        return count
+
+    counts = await asyncio.gather(*(connect_again() for _ in range(20)))
+    assert min(counts) >= 2
+    assert attempts <= 20 + 7
+    server.close()
+
+
+async def test_a_cancelled_attempt_is_followed_by_another(database_dsn: str) -> None:
+    with reserved_port() as port:
+        hosts = Hosts(behind(database_dsn, f"127.0.0.1:{port}", only=True))
+        with pytest.raises(OSError, match="Connect call failed"):
+            await hosts.connect({})
+        first = asyncio.create_task(hosts.connect({}))
+        await yield_turns(2)
+        second = asyncio.create_task(hosts.connect({}))
+        await yield_turns(2)
+        first.cancel()
+        with pytest.raises(OSError, match="Connect call failed"):
+            await second
+    # The failure of an outage holds nobody up after its end.
+    hosts.all = Hosts(database_dsn).all
+    await (await hosts.connect({})).close()
+    await (await hosts.connect({})).close()
+
+
 class Relay:
     """A host in front of a server, which may freeze: it reads nothing then, and says nothing."""
 
@@ -217,8 +262,8 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def open(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def open(self, port: int = 0) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def freeze(self) -> None:
@@ -262,6 +307,26 @@ class Relay:
                     target.write(data)
         finally:
             target.close()
+
+
+async def test_a_promoted_host_is_used_while_another_is_silent(
+    hanging: str, database_dsn: str
+) -> None:
+    """The primary of a failover hangs. Its standby refuses at first, and is promoted meanwhile."""
+    (folder,) = parse_qs(urlsplit(database_dsn).query)["host"]
+    promoted = Relay(f"{folder}/.s.PGSQL.5432")
+    query = {"target_session_attrs": "read-write", "sslmode": "disable", "connect_timeout": 20}
+    with reserved_port() as port:
+        dsn = behind(database_dsn, f"{hanging},127.0.0.1:{port}", only=True, **query)
+        connecting = asyncio.create_task(Hosts(dsn).connect({}))
+        await asyncio.wait([connecting], timeout=0.6)
+        assert not connecting.done()
+        await promoted.open(port)
+        async with asyncio.timeout(10):
+            connection = await connecting
+    assert await connection.fetchval("SHOW transaction_read_only") == "off"
+    await connection.close()
+    await promoted.close()
 
 
 @pytest.fixture
