@@ -42,15 +42,15 @@ class Pair:
 
     def freeze(self, number: int = 0) -> None:
         """Stop every process of the first or second server: its kernel still answers for it."""
-        self._signal(self._folders[number], signal.SIGSTOP)
+        signal_server(self._folders[number] / "data", signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
         """Let a frozen server go on."""
-        self._signal(self._folders[number], signal.SIGCONT)
+        signal_server(self._folders[number] / "data", signal.SIGCONT)
 
     def kill(self, number: int) -> None:
         """End a server as a loss of power would."""
-        self._signal(self._folders[number], signal.SIGKILL)
+        signal_server(self._folders[number] / "data", signal.SIGKILL)
 
     def dsn(self, number: int, **query: str) -> str:
         """The first or second server alone."""
@@ -78,18 +78,8 @@ class Pair:
     def stop(self) -> None:
         """End both, whatever state they are in, and delete their data."""
         for folder in self._folders:
-            self._signal(folder, signal.SIGKILL)
+            signal_server(folder / "data", signal.SIGKILL)
         self._directory.close()
-
-    @staticmethod
-    def _signal(folder: Path, number: signal.Signals) -> None:
-        """Send it to every process of a server."""
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            postmaster = (folder / "data" / "postmaster.pid").read_text().split()[0]
-            children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-            for process_id in [postmaster, *children]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(process_id), number)
 
     def _start_first(self, settings: str) -> None:
         folder = self._folders[0]
@@ -121,3 +111,13 @@ class Pair:
             timeout=60,
             **self._account.popen_options(),
         )
+
+
+def signal_server(data: Path, number: signal.Signals) -> None:
+    """Send a signal to every process of the server on this directory."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        postmaster = (data / "postmaster.pid").read_text().split()[0]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for process_id in [postmaster, *children]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process_id), number)

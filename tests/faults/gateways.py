@@ -30,6 +30,7 @@ class Server:
         self._arguments = arguments
         self._more = more
         self._gateway: Gateway | None = None
+        self.kind: type[Gateway] = Gateway
 
     @property
     def gateway(self) -> Gateway:
@@ -41,7 +42,7 @@ class Server:
         place = ("--port", str(self.port), *self._arguments)
         if "DATABASE_URL" not in self._more:
             place = ("--data", str(self.data), *place)
-        self._gateway = await asyncio.to_thread(Gateway, *place, **self._more)
+        self._gateway = await asyncio.to_thread(self.kind, *place, **self._more)
         self.port = int(self._gateway.port)
 
     async def kill(self, hold: Callable[[], None] | None = None) -> None:

@@ -1,21 +1,40 @@
 """Senders, receivers and deleters that note what they were promised, and count at the end."""
 
+
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
+import time
+from collections.abc import Awaitable
+from collections.abc import Callable
 from collections.abc import Coroutine
+from collections.abc import Sequence
+from tests.faults.client import Client
+from tests.faults.client import Unanswered
+from tests.faults.client import clients
+from tests.faults.ledger import Bodies
+from tests.faults.ledger import Numbers
+from tests.faults.wires import QueueWire
+from tests.faults.wires import Wire
 from typing import Any
+from typing import TypeVar
 
-from tests.faults.client import Client, Unanswered, clients
 
-_VISIBILITY_SECONDS = 2
 _DRAIN_SECONDS = 45.0
-_COUNTERS = ("", "NotVisible", "Delayed")
 # `make soak-faults` sets it. `make faults` kills once, where that kills again and again, and waits
 # for a quarter of the promises before: what happens at a kill does not depend on how many they are.
 _IS_LONG = os.environ.get("QUEUEGATE_TEST_FAULTS") == "long"
+
+Answer = TypeVar("Answer")
+OnCall = Callable[[int, str, float, Unanswered | None], None]
+"""Gets port, verb, seconds, and the error if there was no answer."""
+
+
+def ignored(port: int, verb: str, seconds: float, error: Unanswered | None) -> None:
+    """Note nothing."""
 
 
 def times(count: int) -> range:
@@ -33,42 +52,76 @@ def promises(count: int) -> int:
     return count if _IS_LONG else max(count // 4, 20)
 
 
-class Load:
-    """Clients of one queue. Hold it while the server is known to be down; end, then ``check``."""
+class Pace:
+    """The pauses of a load: between two rounds of a client, and after no answer."""
 
-    def __init__(self, port: int, queue_url: str) -> None:
-        self.port = port
-        self.queue_url = queue_url
-        self.is_fifo = queue_url.endswith(".fifo")
+    def __init__(self, seconds: float = 0.0, after_none: float = 0.0) -> None:
+        self.seconds = seconds
+        self.after_none = after_none
+        self.ended = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the load ends."""
+        if seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), seconds)
+
+
+class Load:
+    """Clients of one queue, or of another wire, at one or more gateways. Hold it while the server
+    is known to be down; end, then ``check``."""
+
+    def __init__(
+        self,
+        port: int | Sequence[int],
+        wire: Wire | str,
+        *,
+        batch: int = 1,
+        pace: Pace | None = None,
+    ) -> None:
+        self.ports = [port] if isinstance(port, int) else [*port]
+        self.wire = QueueWire(wire) if isinstance(wire, str) else wire
+        self.is_fifo = self.wire.is_fifo
+        self.batch = batch
+        self.pace = pace or Pace()
         self.up = asyncio.Event()
         self.up.set()
         self.stopping = False
-        self.sent: dict[str, None] = {}
-        """Acknowledged sends, in order."""
-        self.seen: set[str] = set()
-        self.deleted: dict[str, int] = {}
+        self.sent = Bodies()
+        """Acknowledged sends."""
+        self.seen = Bodies()
+        self.deleted: Numbers[str] = Numbers()
         """body -> when its delete was acknowledged."""
         self.may_come_again = False
         """Whether the last deletes before a crash of the database may be undone."""
-        self.maybe_deleted: set[str] = set()
+        self.maybe_deleted = Bodies()
         self.unanswered = 0
+        self.repeated = 0
+        """Messages that came again."""
         self.violations: list[str] = []
+        self.on_call: OnCall = ignored
+        """Called after each call."""
         self._time = itertools.count()
         self._tasks: list[asyncio.Task[None]] = []
         self._acknowledged = 0
         self._progress = asyncio.Condition()
 
+    @property
+    def queue_url(self) -> str:
+        assert isinstance(self.wire, QueueWire)
+        return self.wire.queue_url
+
     def start(self, senders: int = 6, receivers: int = 4) -> None:
         """Begin."""
         jobs: list[Coroutine[Any, Any, None]] = [self._send(number) for number in range(senders)]
-        jobs += [self._receive() for _ in range(receivers)]
+        jobs += [self._receive(number) for number in range(receivers)]
         self._tasks = [asyncio.create_task(job) for job in jobs]
 
     async def more(self, count: int) -> None:
         """Wait until so many more promises were made."""
         goal = self._acknowledged + promises(count)
         async with asyncio.timeout(60), self._progress:
-            await self._progress.wait_for(lambda: self._acknowledged >= goal or self._failed())
+            await self._progress.wait_for(lambda: self._acknowledged >= goal or self.failed())
 
     def hold(self) -> None:
         """The server goes down: who gets no answer waits for ``go_on``."""
@@ -80,6 +133,7 @@ class Load:
     async def end(self) -> None:
         """Finish what is under way."""
         self.stopping = True
+        self.pace.ended.set()
         self.up.set()
         await asyncio.gather(*self._tasks)
 
@@ -88,7 +142,8 @@ class Load:
         for task in self._tasks:
             task.cancel()
 
-    def _failed(self) -> bool:
+    def failed(self) -> bool:
+        """Return True if a client has ended."""
         return any(task.done() for task in self._tasks)
 
     async def _promised(self, count: int) -> None:
@@ -96,66 +151,63 @@ class Load:
             self._acknowledged += count
             self._progress.notify_all()
 
-    async def _call(self, client: Client, action: str, **members: Any) -> dict[str, Any] | None:
+    async def _call(
+        self, client: Client, verb: str, asked: Callable[[], Awaitable[Answer]]
+    ) -> Answer | None:
         """The answer, or None when there was none."""
         await self.up.wait()
+        began = time.monotonic()
         try:
-            return await client.call(action, QueueUrl=self.queue_url, **members)
-        except Unanswered:
+            answer = await asked()
+        except Unanswered as error:
             self.unanswered += 1
+            self.on_call(client.port, verb, time.monotonic() - began, error)
+            await self.pace.pause(self.pace.after_none)
             return None
+        self.on_call(client.port, verb, time.monotonic() - began, None)
+        return answer
+
+    def _port(self, number: int) -> int:
+        return self.ports[number % len(self.ports)]
 
     async def _send(self, number: int) -> None:
-        async with clients(self.port, 1) as [client]:
-            for count in itertools.count(1):
+        async with clients(self._port(number), 1, self.wire.service) as [client]:
+            for count in itertools.count(1, self.batch):
                 if self.stopping:
                     break
-                await self._send_until_answered(client, f"{number}.{count}")
+                await self._send_until_answered(
+                    client, [f"{number}.{count + place}" for place in range(self.batch)]
+                )
+                await self.pace.pause(self.pace.seconds)
 
-    async def _send_until_answered(self, client: Client, body: str) -> None:
+    async def _send_until_answered(self, client: Client, bodies: list[str]) -> None:
         """A FIFO sender repeats what was not answered; a standard one goes on to the next."""
-        members: dict[str, Any] = {"MessageBody": body}
-        if self.is_fifo:
-            group = body.partition(".")[0]
-            members |= {"MessageGroupId": group, "MessageDeduplicationId": body}
         while True:
-            answer = await self._call(client, "SendMessage", **members)
-            if answer is not None:
-                self.sent[body] = None
-                await self._promised(1)
-                return
-            if not self.is_fifo or self.stopping:
+            done = await self._call(client, "send", lambda: self.wire.send(client, bodies)) or []
+            if done:
+                self.sent |= done  # type: ignore[arg-type]
+                await self._promised(len(done))
+            if not self.is_fifo or self.stopping or len(done) == len(bodies):
                 return
 
-    async def _receive(self) -> None:
-        async with clients(self.port, 1) as [client]:
+    async def _receive(self, number: int) -> None:
+        async with clients(self._port(number), 1) as [client]:
             while not self.stopping:
                 await self.receive_and_delete(client)
 
     async def receive_and_delete(self, client: Client) -> bool:
         """One round; whether there was something."""
         began = next(self._time)
-        answer = await self._call(
-            client,
-            "ReceiveMessage",
-            MaxNumberOfMessages=10,
-            VisibilityTimeout=_VISIBILITY_SECONDS,
-            WaitTimeSeconds=1,
-        )
-        messages = (answer or {}).get("Messages", [])
-        if not messages:
+        received = await self._call(client, "receive", lambda: self.wire.receive(client))
+        if not received:
             return False
-        bodies = [message["Body"] for message in messages]
+        bodies = [body for body, _ in received]
         self._note(bodies, began)
-        self.maybe_deleted.update(bodies)
-        entries = [
-            {"Id": str(place), "ReceiptHandle": message["ReceiptHandle"]}
-            for place, message in enumerate(messages)
-        ]
-        answer = await self._call(client, "DeleteMessageBatch", Entries=entries)
-        done = [bodies[int(entry["Id"])] for entry in (answer or {}).get("Successful", [])]
-        for body in done:
-            self.deleted.setdefault(body, next(self._time))
+        self.maybe_deleted |= bodies  # type: ignore[arg-type]
+        handles = [handle for _, handle in received]
+        done = await self._call(client, "delete", lambda: self.wire.delete(client, handles)) or []
+        for place in done:
+            self.deleted.setdefault(bodies[place], next(self._time))
         await self._promised(len(done))
         return True
 
@@ -165,6 +217,7 @@ class Load:
                 self.violations.append(f"{body} came back after its delete")
             if self.is_fifo:
                 self._check_order(bodies[:place], body)
+            self.repeated += body in self.seen
             self.seen.add(body)
 
     def _check_order(self, before: list[str], body: str) -> None:
@@ -174,9 +227,15 @@ class Load:
         if number != "1" and previous not in self.maybe_deleted and previous not in before:
             self.violations.append(f"{body} came before {previous}")
 
-    async def check(self) -> None:
+    def raise_failure(self) -> None:
+        """Raise the error of a client that failed."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def check(self, patience_seconds: float = _DRAIN_SECONDS) -> None:
         """Drain the queue and compare it with the promises."""
-        async with asyncio.timeout(_DRAIN_SECONDS), clients(self.port, 1) as [client]:
+        async with asyncio.timeout(patience_seconds), clients(self.ports[0], 1) as [client]:
             is_left = True
             while is_left:
                 is_left = await self.receive_and_delete(client) or await self._holds(client)
@@ -187,9 +246,7 @@ class Load:
 
     async def _holds(self, client: Client) -> bool:
         """Return True if the queue still counts a message."""
-        names = [f"ApproximateNumberOfMessages{name}" for name in _COUNTERS]
-        answer = await self._call(client, "GetQueueAttributes", AttributeNames=names)
-        return answer is None or any(int(count) for count in answer["Attributes"].values())
+        return await self._call(client, "count", lambda: self.wire.holds(client)) is not False
 
 
 async def make_queue(port: int, name: str = "load") -> str:

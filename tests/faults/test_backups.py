@@ -11,6 +11,7 @@ import pytest
 from tests.cli.processes import run
 from tests.faults.client import Client, clients
 from tests.faults.gateways import Loads, Server, serving
+from tests.faults.ledger import Bodies, Numbers
 from tests.faults.load import Load, make_queue
 from tests.faults.log_load import _GROUP, LogLoad, log_loaded
 
@@ -69,7 +70,7 @@ async def started(client: Client, name: str) -> Load:
                 entry |= {"MessageGroupId": "early", "MessageDeduplicationId": str(number)}
             entries.append(entry)
         answer = await client.call("SendMessageBatch", QueueUrl=load.queue_url, Entries=entries)
-        load.sent |= {f"early.{entry['Id']}": None for entry in answer["Successful"]}
+        load.sent |= {f"early.{entry['Id']}" for entry in answer["Successful"]}
     load.start(senders=6, receivers=1)
     return load
 
@@ -97,11 +98,11 @@ async def check_queue(load: Load, sent: set[str], deleted: set[str], restored: S
     it."""
     found = await bodies(restored, load)
     assert len(set(found)) == len(found) > 100
-    assert sent - load.maybe_deleted <= set(found)
+    assert sent - set(load.maybe_deleted) <= set(found)
     assert not deleted & set(found)
     again = Load(restored.port, load.queue_url)
-    again.sent = dict.fromkeys(found)
-    again.maybe_deleted = set(load.maybe_deleted)
+    again.sent = Bodies(found)
+    again.maybe_deleted = Bodies(load.maybe_deleted)
     await again.check()
 
 
@@ -114,7 +115,7 @@ async def check_log(
     assert found <= await records(log.server)
     again = LogLoad(restored)
     again._account = log._account
-    again.acknowledged = dict.fromkeys(acknowledged, 0.0)
+    again.acknowledged = Numbers((place, 0.0) for place in acknowledged)
     again._tasks = [asyncio.create_task(again._subscribe("reader-0"))] * 4
     async with clients(restored.port, 1) as [client]:
         while (await again._ask(client, "GET", _GROUP))["lag"]:

@@ -37,11 +37,11 @@ async def test_nothing_is_lost_and_what_was_acknowledged_does_not_come_again(dat
 async def test_the_count_of_the_load_can_fail(data: Path) -> None:
     async with serving(data) as server, log_loaded(server) as load:
         await load.more(100)
-        load.promised.add("never published")
+        load.promised.add("9.9")
         load.acknowledged[0, 0] = 0.0
-        load._note({"payload": "once more"}, (0, 0), 1.0)
+        load._note({"payload": "9.8"}, (0, 0), 1.0)
         with pytest.raises(AssertionError, match="came after its ack"):
             await load.end_and_check()
         load.violations.clear()
-        with pytest.raises(AssertionError, match="never published"):
+        with pytest.raises(AssertionError, match=r"9\.9"):
             await load.end_and_check()
