@@ -5,6 +5,7 @@ next one starts when the previous one failed, or has not answered within a short
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -92,6 +93,7 @@ class Hosts:
         self.all = _hosts_of(url, query)
         attributes = query.get("target_session_attrs") or [os.getenv("PGTARGETSESSIONATTRS", "any")]
         self._wanted = attributes[-1]
+        self._used: Host | None = None
         self._outage: BaseException | None = None
         """The failure of the last attempt; None after one that a server answered."""
         self._attempt: asyncio.Future[bool] | None = None
@@ -101,8 +103,9 @@ class Hosts:
         """Open a connection to the first host that fits, with these settings.
 
         If any server will do, a host is used only after those before it failed, as in asyncpg.
-        Otherwise the first one with the wanted attributes is used. During an outage callers share
-        one attempt at a time, and its failure.
+        Otherwise the first one with the wanted attributes is used, and asked first the next time:
+        an old primary that comes back believes for a moment that it still is one. During an outage
+        callers share one attempt at a time, and its failure.
         """
         while self._attempt is not None:
             if await asyncio.shield(self._attempt) and self._outage is not None:
@@ -191,6 +194,7 @@ class Hosts:
         def attempt(host: Host) -> asyncio.Task[DatabaseSession]:
             return asyncio.create_task(self.connect_to(host, settings, options))
 
+        hosts = self.all if in_order else sorted(self.all, key=lambda host: host != self._used)
         tasks: list[asyncio.Task[DatabaseSession]] = []
         winner: asyncio.Task[DatabaseSession] | None = None
         first: list[asyncio.Task[DatabaseSession]] = []
@@ -198,31 +202,33 @@ class Hosts:
             while winner is None:
                 pending = [task for task in tasks if not task.done()]
                 seconds: float | None = _HEAD_START_SECONDS
-                if len(first) < len(self.all):
-                    first.append(attempt(self.all[len(first)]))
+                if len(first) < len(hosts):
+                    first.append(attempt(hosts[len(first)]))
                     tasks.append(first[-1])
                     pending.append(first[-1])
                 elif not pending:
-                    raise _failure(self.all, [_error_of(task) for task in tasks])
-                if len(first) == len(self.all):
+                    raise _failure(hosts, [_error_of(task) for task in tasks])
+                if len(first) == len(hosts):
                     is_silent = not in_order and any(not task.done() for task in first)
                     seconds = _AGAIN_SECONDS if is_silent else None
                 done, _ = await asyncio.wait(
                     pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 winner = _winner(tasks, in_order=in_order)
-                if not done and len(first) == len(self.all):
+                if not done and len(first) == len(hosts):
                     # A standby may be promoted while the primary is silent.
                     tasks = [
                         attempt(host) if task.done() else task
-                        for host, task in zip(self.all, tasks, strict=True)
+                        for host, task in zip(hosts, tasks, strict=True)
                     ]
         finally:
             for task in tasks:
                 if task is not winner:
                     task.cancel()
                     task.add_done_callback(_close)
-        return winner.result()
+        session = winner.result()
+        self._used = session.host
+        return session
 
 
 def _winner(

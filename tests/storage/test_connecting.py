@@ -205,6 +205,26 @@ async def test_what_a_server_refuses_is_told_and_no_host_is(database_dsn: str) -
         await Hosts(dsn).connect({})
 
 
+async def test_the_host_that_was_used_is_asked_first(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_hosts, "_HEAD_START_SECONDS", 20.0)
+    attempts = 0
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    other = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    hosts = Hosts(behind(database_dsn, other, target_session_attrs="read-write"))
+    for _ in range(3):
+        await (await hosts.connect({})).close()
+    assert attempts == 1
+    server.close()
+
+
 async def test_an_outage_gets_one_attempt_at_a_time() -> None:
     """Many callers ask again and again for a second: each attempt is a process of the standby."""
     attempts = 0
