@@ -6,6 +6,7 @@ next one starts when the previous one failed, or has not answered within a short
 
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -73,6 +74,11 @@ class DatabaseSession(asyncpg.Connection):
     host = Host()
     hosts: Hosts
     answers = 0
+
+    @property
+    def itself(self) -> DatabaseSession:
+        """Return this connection. A proxy of the pool forgets it once it is lost."""
+        return self
 
     def answered(self) -> None:
         """Record that the server answered a statement."""

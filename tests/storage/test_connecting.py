@@ -366,6 +366,17 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_hosts, "_BETWEEN_SECONDS", 0.05)
 
 
+async def test_a_host_is_suspected_by_a_connection_that_the_pool_has_lost(
+    hurried: None, database_dsn: str
+) -> None:
+    database = Database(database_dsn)
+    await database.open()
+    async with database.statements() as pooled:
+        pooled.terminate()
+        await until_so(lambda: database.liveness._probes)
+    await database.close()
+
+
 async def test_connections_to_a_frozen_host_are_given_up(
     relay: tuple[Relay, str], caplog: pytest.LogCaptureFixture
 ) -> None:
