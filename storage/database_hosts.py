@@ -7,6 +7,7 @@ next one starts when the previous one failed, or has not answered within a short
 
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -45,7 +46,12 @@ _OF_HOSTS = (
     asyncpg.CannotConnectNowError,
 )
 """Errors after which another host may work."""
-_OUTAGES = (*_OF_HOSTS, asyncpg.PostgresConnectionError)
+_OUTAGES = (
+    *_OF_HOSTS,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+)
 _PAUSE_SECONDS = 0.2
 """Interval of attempts during an outage, per process: each costs the standby a new process."""
 

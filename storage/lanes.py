@@ -15,23 +15,37 @@ or large entries would delay all others. Accounts are served round-robin, and wi
 queues, one entry at a time.
 """
 
+
 from __future__ import annotations
 
 import asyncio
+import asyncpg
 import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextvars import Context
+from contextvars import copy_context
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-
-import asyncpg
-
-from queuegate.storage.database import Database, is_lost, is_unavailable
+from queuegate.storage.database import Database
+from queuegate.storage.database import is_lost
+from queuegate.storage.database import is_unavailable
 from queuegate.storage.database_hosts import SUSPECT_SECONDS
-from queuegate.storage.storage_errors import Away, Overloaded, Rejected, Unavailable
+from queuegate.storage.storage_errors import Away
+from queuegate.storage.storage_errors import Overloaded
+from queuegate.storage.storage_errors import Rejected
+from queuegate.storage.storage_errors import Unavailable
+from typing import Any
+from typing import Generic
+from typing import Protocol
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -197,6 +211,7 @@ _LARGE_BYTES = 65_536
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_WAITING_ENTRIES = 50_000
 _PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
 _FLUSH_SECONDS = 20.0
 _WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
@@ -732,16 +747,15 @@ class Lane(Generic[E]):
     async def _connected(self) -> DatabaseSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
-        pause = 0.02
         while True:
             try:
                 self._connection = await self._database.connect(self._settings)
                 return self._connection
             except Unavailable:
-                if loop.time() + pause > deadline or self._closed:
+                if loop.time() + _PAUSE_SECONDS > deadline or self._closed:
                     raise
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 0.5)
+                # Short: during an outage all lanes share one attempt, which has its own pause.
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
