@@ -3,6 +3,7 @@
 ARGS ?=
 SEED ?=
 STEPS ?=
+MESSAGES ?=
 N ?= 20
 LOAD ?= 0
 MINUTES ?= 60
@@ -43,7 +44,7 @@ test faults seeds testing-clients soak soak-faults fuzz mutate simulate conforma
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench bench-held conformance rust-check sns-validator testing-clients browser-check simulate \
-	faults seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check release-dry test-postgres spark-zip check-spark test-spark soak-spark \
+	faults failover seeds soak soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check release-dry test-postgres spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
 help: ## List the targets
@@ -101,6 +102,9 @@ simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against 
 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, restarts, random clients; then count what is there
 	@exec $(PY) -m pytest $(PARALLEL) $(FAULT_TESTS) $(ARGS)
+
+failover: $(VENV)/.ready-dev ## PostgreSQL under Patroni fails in all ways under load (SEED=7, MESSAGES=5000000; skipped without patroni, etcd-server, postgresql)
+	@exec $(PY) -m tests.failover $(if $(SEED),--seed $(SEED)) $(if $(MESSAGES),--messages $(MESSAGES)) $(ARGS)
 
 seeds: $(VENV)/.ready-dev ## Each row of docs/seeds.md, and the promises of all faces
 	@exec $(PY) -m pytest $(PARALLEL) $(SEED_TESTS) --ignore tests/seed/test_failure_rows.py $(ARGS)
