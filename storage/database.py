@@ -4,34 +4,27 @@ Only this package sees asyncpg's errors. Temporary ones become ``Unavailable``. 
 at the start, once a minute, and at the end: failed calls are counted and log nothing themselves.
 """
 
-
 from __future__ import annotations
 
 import asyncio
-import asyncpg
 import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from queuegate.storage.database_hosts import DatabaseSession
-from queuegate.storage.database_hosts import FAILURES
-from queuegate.storage.database_hosts import Hosts
-from queuegate.storage.database_hosts import Liveness
-from queuegate.storage.database_hosts import SUSPECT_SECONDS
-from queuegate.storage.queries import ALONE
-from queuegate.storage.queries import PROBE_BY_KEY
-from queuegate.storage.storage_errors import Away
-from queuegate.storage.storage_errors import Locked
-from queuegate.storage.storage_errors import Unavailable
-from typing import Any
-from typing import TYPE_CHECKING
-from typing import TypeAlias
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+import asyncpg
+
+from queuegate.storage.database_hosts import (
+    FAILURES,
+    SUSPECT_SECONDS,
+    DatabaseSession,
+    Hosts,
+    Liveness,
+)
+from queuegate.storage.queries import ALONE, PROBE_BY_KEY
+from queuegate.storage.storage_errors import Away, Locked, Unavailable
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]

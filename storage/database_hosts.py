@@ -4,28 +4,20 @@ Each host has its own timeout, ``connect_timeout`` of the URL. Hosts are tried c
 next one starts when the previous one failed, or has not answered within a short head start.
 """
 
-
-
-
-
 from __future__ import annotations
 
 import asyncio
-import asyncpg
 import contextlib
 import os
 import re
 import socket
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs
-from urllib.parse import unquote
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from weakref import WeakSet
 
+import asyncpg
 
 _HOST_SECONDS = 3.0
 _HEAD_START_SECONDS = 0.25

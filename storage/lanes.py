@@ -15,37 +15,23 @@ or large entries would delay all others. Accounts are served round-robin, and wi
 queues, one entry at a time.
 """
 
-
 from __future__ import annotations
 
 import asyncio
-import asyncpg
 import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextvars import Context
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import Context, copy_context
 from datetime import datetime
-from queuegate.storage.database import Database
-from queuegate.storage.database import is_lost
-from queuegate.storage.database import is_unavailable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import asyncpg
+
+from queuegate.storage.database import Database, is_lost, is_unavailable
 from queuegate.storage.database_hosts import SUSPECT_SECONDS
-from queuegate.storage.storage_errors import Away
-from queuegate.storage.storage_errors import Overloaded
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import Unavailable
-from typing import Any
-from typing import Generic
-from typing import Protocol
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from queuegate.storage.storage_errors import Away, Overloaded, Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection

@@ -1,6 +1,5 @@
 """Senders, receivers and deleters that note what they were promised, and count at the end."""
 
-
 from __future__ import annotations
 
 import asyncio
@@ -8,20 +7,12 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Coroutine
-from collections.abc import Sequence
-from tests.faults.client import Client
-from tests.faults.client import Unanswered
-from tests.faults.client import clients
-from tests.faults.ledger import Bodies
-from tests.faults.ledger import Numbers
-from tests.faults.wires import QueueWire
-from tests.faults.wires import Wire
-from typing import Any
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
+from tests.faults.client import Client, Unanswered, clients
+from tests.faults.ledger import Bodies, Numbers
+from tests.faults.wires import QueueWire, Wire
 
 _DRAIN_SECONDS = 45.0
 # `make soak-faults` sets it. `make faults` kills once, where that kills again and again, and waits
