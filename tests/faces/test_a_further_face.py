@@ -344,7 +344,7 @@ async def test_a_face_says_how_much_it_takes() -> None:
         house.series.traffic = Traffic(most_bytes=9)
         chunked = {"Transfer-Encoding": "chunked"}
         found = await ask(url, "POST", "/parts", chunked, b"a\r\n%b\r\n0\r\n\r\n" % (b"x" * 10))
-        assert (found.status, found.body) == (413, b"Unavailable")
+        assert (found.status, found.body) == (413, b"Overloaded")
     assert house.series.requests["POST", "/parts", "", 413] == 2
     assert house.series.traffic.held_bytes == 0
 

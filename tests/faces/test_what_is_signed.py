@@ -16,6 +16,7 @@ from queuegate.gateway.http.app import App, AppOptions
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.siblings import Siblings
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.process.gateway_process import mounts_of
 from queuegate.storage.storage_errors import AccessDenied
@@ -86,6 +87,7 @@ class Door:
             signer=None,
             database=None,
             rules=rules,
+            siblings=Siblings(),
         )
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})

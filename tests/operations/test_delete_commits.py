@@ -38,7 +38,7 @@ async def test_deletes_wait_for_the_disk_unless_they_are_relaxed(
     commits = {lane.name: await _overrides(lane) for lane in engine.lanes}
     await engine.close()
     # docs/how-to/production.md counts the connections.
-    assert len(commits) == len(engine.lanes) == 12
+    assert len(commits) == len(engine.lanes) == 13
     assert commits.pop("delete") == deletes
     relaxed = {"receive", "ordered_receive", "rates"}
     assert {name for name, asked in commits.items() if asked} == relaxed

@@ -514,7 +514,7 @@ async def test_a_delayed_message_stays_right_of_the_mark(standard: StandardQueue
 
 async def test_the_database_clock_is_used_when_none_is_given(database: Database) -> None:
     queue = StandardQueue(database, await make_queue(database, "real"), MovingClock())
-    queue.lanes._now = lambda: None
+    queue.lanes._now = queue.lanes._now_of_sends = lambda: None
     await queue.send("a")
     [message] = await queue.receive(visibility=0)
     assert message.sent_at_ms > START.timestamp() * 1000 - 10**12
