@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from time import perf_counter
@@ -329,8 +329,7 @@ class Mount:
         self,
         make: Callable[[], Face],
         *,
-        prefixes: tuple[str, ...] = (),
-        exact: Iterable[str] = (),
+        prefixes: tuple[str, ...],
         also: RequestCheck | None = None,
         label: Callable[[str], str],
         may_navigate: RequestCheck = no_navigation,
@@ -339,7 +338,8 @@ class Mount:
         self.face: Face | None = None
         self._make = make
         self._prefixes = prefixes
-        self._exact = frozenset(exact)
+        self.paths: Container[str] = ()
+        """Further paths that belong to this face."""
         self._also = also
         self.label = label
         """Map a path to one of a few labels, for responses without a route."""
@@ -355,23 +355,21 @@ class Mount:
 
         ``roots``: the paths of a face that shares its prefix, with all paths below them.
         """
-        return cls(
+        mount = cls(
             make,
             prefixes=tuple(f"{one}/" for one in (prefix, *roots)),
-            exact=roots,
             label=lambda _: f"{prefix}/",
             may_navigate=_document_below(prefix),
         )
+        mount.paths = roots
+        return mount
 
     @classmethod
     def at(cls, path: str, make: Callable[[], Face]) -> Self:
         """Mount a face on one path and on its OpenAPI document below that path."""
-        return cls(
-            make,
-            exact=(path, path + DOCUMENT),
-            label=lambda _: path,
-            may_navigate=_document_below(path),
-        )
+        mount = cls(make, prefixes=(), label=lambda _: path, may_navigate=_document_below(path))
+        mount.paths = (path, path + DOCUMENT)
+        return mount
 
     def is_for(self, request: Request) -> bool:
         """Return True if the path belongs to this face.
@@ -380,7 +378,7 @@ class Mount:
         in front.
         """
         path, also = request.raw_path, self._also
-        is_here = path.startswith(self._prefixes) or path in self._exact
+        is_here = path.startswith(self._prefixes) or path in self.paths
         return is_here or (also is not None and also(request))
 
     async def open(self) -> Face:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.process.init_scripts import InitScripts
+    from queuegate.gateway.tracing.spans import Tracing
 
 
 _log = logging.getLogger("queuegate.server")
@@ -126,13 +127,9 @@ async def run(
         look = partial(_tick, engine.series, troubles, listening.public[0].fileno())
         config = _uvicorn_config(app, protocol_class(fast_path), settings.shutdown_deadline_seconds)
         server = GatewayServer(config, on_ready, look, certificate)
-        workers = (
-            [time_keeping(engine)] if worker_number else workers_for(engine, settings, tracing)
-        )
-        if settings.otlp_metrics_enabled and worker_number == 0:
-            from queuegate.gateway.metrics.otlp_metrics import MetricsPusher
-
-            workers.append(MetricsPusher(metrics, settings))
+        workers = [time_keeping(engine)]
+        if worker_number == 0:
+            workers = _workers_of_first(engine, settings, tracing, metrics)
         async with (
             metrics.shared(),
             _at_work(workers),
@@ -141,6 +138,18 @@ async def run(
             certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, listening.public, scripts)
+
+
+def _workers_of_first(
+    engine: Engine, settings: Settings, tracing: Tracing | None, metrics: MetricsPage
+) -> list[BackgroundWorker]:
+    """Return the workers of the first process of a gateway."""
+    workers = workers_for(engine, settings, tracing)
+    if settings.otlp_metrics_enabled:
+        from queuegate.gateway.metrics.otlp_metrics import MetricsPusher
+
+        workers.append(MetricsPusher(metrics, settings))
+    return workers
 
 
 async def run_workers(
@@ -473,13 +482,12 @@ def _swap_in_mounts(
 
         return SwapInPages(aws.engine, aws.callers, settings, scripts)
 
-    exact = page_paths.SWAP_IN_PAGES.get(settings.like, ())
     mount = Mount(
         make_pages,
         prefixes=page_paths.SWAP_IN_PREFIXES,
-        exact=exact,
         label=lambda _: "/_localstack",
     )
+    mount.paths = page_paths.SWAP_IN_PAGES.get(settings.like, ())
     return (mount,)
 
 
