@@ -221,6 +221,8 @@ class FairMarks(Watermarks):
 
 _log = logging.getLogger("queuegate.lanes")
 _IS_LEFT = load("queues/standard_queues")["is_left"].text
+_AT_MOST = "SET LOCAL statement_timeout = '60s'"
+"""A longer transaction would lose its connection, and count as an outage (``storage.database``)."""
 
 
 class FarScans:
@@ -255,22 +257,30 @@ class FarScans:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        clock = asyncio.get_running_loop().time
         try:
             while self._due:
-                queue_id, retention_seconds = self._due.popitem()
-                marks, began = self._marks.get(queue_id), clock()
-                if marks is None:
-                    continue
-                # Receives look at what lies nearer themselves.
-                ends = marks.fresh - NEAR_REACH, marks.received - NEAR_REACH
-                now = self._now_of(queue_id)
-                async with self._database.transaction() as tx:
-                    is_left = await tx.fetchval(_IS_LEFT, now, queue_id, *ends, retention_seconds)
-                marks.put_off(began, clock() - began)
-                if is_left and self._marks.get(queue_id) is marks:
-                    del self._marks[queue_id]
+                queue_id = next(iter(self._due))
+                await self._look(queue_id, self._due.pop(queue_id))
         except Unavailable as error:
             _log.debug("scan from the far left: %s", error)
         finally:
             self._task = None
+
+    async def _look(self, queue_id: int, retention_seconds: int) -> None:
+        clock = asyncio.get_running_loop().time
+        marks, began = self._marks.get(queue_id), clock()
+        if marks is None:
+            return
+        # Receives look at what lies nearer themselves.
+        ends = marks.fresh - NEAR_REACH, marks.received - NEAR_REACH
+        now, least_seconds = self._now_of(queue_id), LONG_SCAN_SECONDS
+        try:
+            async with self._database.transaction() as tx:
+                await tx.execute(_AT_MOST)
+                is_left = await tx.fetchval(_IS_LEFT, now, queue_id, *ends, retention_seconds)
+            least_seconds = 0.0
+        finally:
+            # A scan that failed stays with this task, and is no more frequent.
+            marks.put_off(began, max(clock() - began, least_seconds))
+        if is_left and self._marks.get(queue_id) is marks:
+            del self._marks[queue_id]

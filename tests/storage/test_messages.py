@@ -447,6 +447,33 @@ async def test_a_task_that_looks_far_left_ends_with_its_lanes(
         await standard.lanes.far_scans.close()
 
 
+async def test_scans_from_the_far_left_take_turns(database: Database) -> None:
+    looked: list[int] = []
+    marks = {queue_id: watermarks.Watermarks() for queue_id in (1, 2, 3)}
+    scans = watermarks.FarScans(database, marks, looked.append)
+    for queue_id in marks:
+        scans.start(queue_id, 60)
+    await until_so(lambda: scans._task is None)
+    assert looked == [1, 2, 3]
+
+
+async def test_a_scan_from_the_far_left_that_fails_is_put_off(database: Database) -> None:
+    """Receives do not make it instead."""
+    marks = watermarks.Watermarks()
+    marks.is_slow = True
+    scans = watermarks.FarScans(database, {1: marks}, lambda _: None)
+    async with database.transaction() as tx:
+        await tx.execute("LOCK TABLE messages")
+        scans.start(1, 60)
+        while not await tx.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE NOT granted"
+        ):
+            await yield_turns(1)
+        await until_so(lambda: scans._task is None)
+    assert marks.is_slow
+    assert marks.far_at > asyncio.get_running_loop().time()
+
+
 @pytest.mark.parametrize(("seconds", "after"), [(0.01, 30.0), (3.0, 600.0), (60.0, 900.0)])
 def test_long_scans_from_the_far_left_are_rare(seconds: float, after: float) -> None:
     marks = watermarks.Watermarks()
