@@ -27,6 +27,7 @@ from queuegate.storage.queues import (
     stored_queues,
 )
 from queuegate.storage.queues.kinds import TABLES, kind_of
+from queuegate.storage.storage_errors import Away
 from queuegate.storage.topics import stored_outbox, stored_topics, subscriptions
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class SweepJob:
     ) -> None:
         self.name = sweep.name
         self.pause_seconds = self._least_pause_seconds = sweep.pause_seconds
+        self._looked_seconds = 0.0
+        """The time of the last round, if it found nothing."""
         self.whose = whose
         self.now = now
         self._run = sweep.run
@@ -79,13 +82,20 @@ class SweepJob:
 
     async def run_round(self, rows: int) -> int:
         """Handle about ``rows`` rows at most; fewer: no more rows exist."""
-        began, handled = monotonic(), 0
+        began, is_look = monotonic(), True
+        looked_before, self._looked_seconds = self._looked_seconds, 0.0
         try:
             handled = await self._run(self, rows)
+            is_look = not handled
+        except Away:
+            is_look = False
+            raise
         finally:
             # While vacuum is held back, a look reads the dead rows of hours: it gets a tenth of the
-            # time at most.
-            looked = 0.0 if handled else monotonic() - began
+            # time at most. A database that stood still once makes a single look long.
+            if is_look:
+                self._looked_seconds = monotonic() - began
+            looked = min(looked_before, self._looked_seconds)
             self.pause_seconds = max(self._least_pause_seconds, _MOST_OF_THE_TIME * looked)
         return handled
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from queuegate.scheduler.sweeps import SweepJob, expire, remove_overdue, sweep
 from queuegate.storage.queries import AccountFilter
 from queuegate.storage.queue_model import Counts, Queue
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.storage_errors import Away
 from tests.scheduler.conftest import ACCOUNT, NOON, StillClock, Store
 from tests.storage.standard_queue import make_message
 
@@ -49,18 +52,27 @@ async def test_rounds_are_bounded(store: Store, clock: StillClock) -> None:
 async def test_long_looks_that_find_nothing_get_a_tenth_of_the_time(
     store: Store, clock: StillClock
 ) -> None:
-    """Dead rows that no vacuum removes make them long."""
+    """Dead rows that no vacuum removes make them long, and a pause of the database makes one long.
+    While it is away, work may wait."""
 
     async def look(job: SweepJob, rows: int) -> int:
         async with job.transaction() as tx:
             await tx.execute("SELECT pg_sleep(0.1)")
+        if rows < 0:
+            raise Away("away")
         return rows
 
     job = sweep("look", 0.5, 100)(look).job(store.database, clock.now)
     assert await job.run_round(0) == 0
+    assert job.pause_seconds == 0.5
+    assert await job.run_round(0) == 0
     assert job.pause_seconds > 0.9
     assert await job.run_round(5) == 5
     assert job.pause_seconds == 0.5
+    for _ in range(2):
+        with pytest.raises(Away):
+            await job.run_round(-1)
+        assert job.pause_seconds == 0.5
 
 
 async def test_many_queues_are_looked_at_page_by_page(store: Store, clock: StillClock) -> None:
