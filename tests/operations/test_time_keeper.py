@@ -169,6 +169,29 @@ async def test_a_step_is_measured_by_a_short_round_trip(
     assert sum(world.steps) == 1
 
 
+@pytest.mark.parametrize("seconds", [60.0, -60.0, 1.0])
+async def test_processes_far_from_the_database_find_a_step(world: World, seconds: float) -> None:
+    """Each of their round trips is longer than one that a step is measured by at first."""
+    world.pause = 0.03
+    one, other = await world.begun(), await world.begun()
+    await world.step(seconds)
+    for _ in range(20):
+        for keeper in (one, other):
+            await keeper.run_round()
+    assert {one.pause_seconds, other.pause_seconds} <= {0.25, 1.0}
+    assert abs(await world.present() - world.true()) < 2 * NEARLY
+
+
+async def test_rounds_that_stay_unsure_go_on(world: World) -> None:
+    keeper = await world.begun()
+    await world.step(7_200.0)
+    world.pause = 60.0
+    for _ in range(1_100):
+        await keeper.run_round()
+        assert keeper.pause_seconds < 0.25
+    assert world.steps == (0, 0)
+
+
 async def test_a_process_that_starts_after_a_step_waits_for_the_others(
     world: World, database: Database
 ) -> None:

@@ -219,8 +219,10 @@ class TimeKeeper:
         fitting = [shift for shift in {moved, 0.0} if _fits(found.line, line.moved(shift))]
         is_large = abs(moved) >= _SMALLEST_STEP_SECONDS
         unsure, self._unsure_count = self._unsure_count + 1, 0
-        exact = min(_EXACT_SECONDS * 2**unsure, _MOST_UNSURE_SECONDS)
-        if len(fitting) > 1 and is_large:
+        # Far from the database every round trip is long.
+        exact = min(_EXACT_SECONDS * 2 ** min(unsure, 4), _MOST_UNSURE_SECONDS)
+        exact = max(exact, _EXACT_SECONDS * unsure)
+        if len(fitting) > 1 and is_large and found.line.width > exact:
             self._unsure_count = unsure
         elif fitting:
             shift = moved if moved in fitting else 0.0
