@@ -233,11 +233,13 @@ class Database:
     async def open(self) -> None:
         """Create the pool with one open connection; ``Unavailable`` if no host answers."""
         async with self._noted(0):
+            # What is known of the hosts of one URL is known once.
+            hosts = self._hosts if self._pool_dsn == self.dsn else Hosts(self._pool_dsn)
             self._pool = await asyncpg.create_pool(
                 min_size=1,
                 max_size=self._max_connections,
                 max_inactive_connection_lifetime=60.0,
-                connect=functools.partial(self._open, hosts=Hosts(self._pool_dsn)),
+                connect=functools.partial(self._open, hosts=hosts),
                 connection_class=DatabaseSession,
             )
 

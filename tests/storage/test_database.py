@@ -42,6 +42,13 @@ async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> N
         assert await tx.fetchval("SELECT to_regclass('kept')") is None
 
 
+async def test_all_connections_to_one_url_share_its_hosts(database: Database) -> None:
+    connection = await database.connect()
+    async with database.statements() as pooled:
+        assert pooled.hosts is connection.hosts  # type: ignore[attr-defined]
+    await connection.close()
+
+
 async def test_connections_find_our_schema_in_utc(database: Database) -> None:
     connection = await database.connect({"enable_seqscan": "off"})
     try:
