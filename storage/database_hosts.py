@@ -43,7 +43,9 @@ _OUTAGES = (
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.OperatorInterventionError,
+    asyncpg.InvalidCatalogNameError,
 )
+"""Failures that all connections have in common."""
 _PAUSE_SECONDS = 0.2
 """Interval of attempts during an outage, per process: each costs the standby a new process."""
 

@@ -733,15 +733,18 @@ class Lane(Generic[E]):
     async def _connected(self) -> DatabaseSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
+        pause = _PAUSE_SECONDS
         while True:
             try:
                 self._connection = await self._database.connect(self._settings)
                 return self._connection
-            except Unavailable:
-                if loop.time() + _PAUSE_SECONDS > deadline or self._closed:
+            except Unavailable as error:
+                if loop.time() + pause > deadline or self._closed:
                     raise
-                # Short: during an outage all lanes share one attempt, which has its own pause.
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+                # During an outage all lanes share one attempt, which has its own pause; not if the
+                # server refuses the user.
+                pause = _PAUSE_SECONDS if isinstance(error, Away) else min(pause * 2, 0.5)
 
     def _drop_connection(self) -> None:
         if self._connection is not None:

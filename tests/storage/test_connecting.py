@@ -200,9 +200,12 @@ async def test_the_hosts_that_lost_are_closed(database_dsn: str) -> None:
 async def test_what_a_server_refuses_is_told_and_no_host_is(database_dsn: str) -> None:
     """Two hosts, of which the first is away: the words of the other are the reason."""
     parts = urlsplit(behind(database_dsn, "/nowhere"))
-    dsn = parts._replace(path="/nothing").geturl()
+    hosts = Hosts(parts._replace(path="/nothing").geturl())
     with pytest.raises(asyncpg.InvalidCatalogNameError):
-        await Hosts(dsn).connect({})
+        await hosts.connect({})
+    # While a database is dropped and restored, callers share an attempt.
+    shared = await asyncio.gather(hosts.connect({}), hosts.connect({}), return_exceptions=True)
+    assert list(map(type, shared)) == [asyncpg.InvalidCatalogNameError, NoHost]
 
 
 async def test_the_host_that_was_used_is_asked_first(

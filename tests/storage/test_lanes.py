@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -20,6 +21,7 @@ from tests.waiting import until_so, yield_turns
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
+    from queuegate.storage.database_hosts import DatabaseSession
 
 _TABLE = "CREATE TABLE kept (kept_id int PRIMARY KEY)"
 _KEEP = "INSERT INTO kept SELECT unnest($1::int[])"
@@ -289,6 +291,26 @@ async def test_after_the_deadline_waiting_entries_are_told(
     assert isinstance(await numbers.keep(1), Unavailable)
     monkeypatch.undo()
     assert await numbers.keep(2) == 2
+
+
+class Counted(Database):
+    """Counts its attempts to connect."""
+
+    attempts = 0
+
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
+        self.attempts += 1
+        return await super().connect(settings)
+
+
+async def test_a_server_that_refuses_the_user_is_asked_less_and_less(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_PATIENCE_SECONDS", 1.0)
+    parts = urlsplit(database_dsn)
+    database = Counted(parts._replace(netloc="nobody:wrong@").geturl())
+    assert isinstance(await Numbers(database).keep(1), Unavailable)
+    assert 2 < database.attempts < 7
 
 
 async def test_a_connection_that_is_refused_for_good_is_an_answer_too(
