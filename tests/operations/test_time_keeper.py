@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -70,11 +70,11 @@ class World:
     def transaction(self) -> Any:
         return self._database.transaction()
 
-    def keeper(self) -> TimeKeeper:
-        return TimeKeeper(cast("Database", self), self.tally, lambda: self.passed)
+    def keeper(self, monotonic: Callable[[], float] | None = None) -> TimeKeeper:
+        return TimeKeeper(cast("Database", self), self.tally, monotonic or (lambda: self.passed))
 
-    async def begun(self) -> TimeKeeper:
-        keeper = self.keeper()
+    async def begun(self, monotonic: Callable[[], float] | None = None) -> TimeKeeper:
+        keeper = self.keeper(monotonic)
         await keeper.begin()
         return keeper
 
@@ -190,6 +190,31 @@ async def test_rounds_that_stay_unsure_go_on(world: World) -> None:
         await keeper.run_round()
         assert keeper.pause_seconds < 0.25
     assert world.steps == (0, 0)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 3_600.0])
+async def test_a_paused_machine_does_not_change_the_time_of_others(
+    world: World, seconds: float
+) -> None:
+    """The monotonic clock of a virtual machine stands still with it."""
+    lost = 0.0
+    one, paused = await world.begun(), await world.begun(lambda: world.passed - lost)
+    for keeper in (one, paused):
+        await keeper.run_round()
+    await world.wait(seconds)
+    lost = seconds
+    await one.run_round()
+    await world.wait(1.0)
+    for keeper in (paused, one, paused):
+        await keeper.run_round()
+    assert world.agrees(one)
+    assert abs(paused.now() - world.true()) < NEARLY
+    assert await world.present() == world.clock
+    assert world.steps == (0, 0)
+    await world.step(60.0)
+    for keeper in (paused, one):
+        await keeper.run_round()
+    assert world.agrees(one, paused)
 
 
 async def test_a_process_that_starts_after_a_step_waits_for_the_others(

@@ -10,7 +10,8 @@ expect it.
 A round knows the server's clock only within its round trip: the clock was read between the request
 and the answer. So the line has an earliest and a latest bound. Sends use the earliest bound and
 everything else the latest. A message is then never ahead of the process that receives it. A server,
-a process or an event loop that stands still widens the bounds of one round and moves nothing.
+a process or an event loop that stands still widens the bounds of one round and moves nothing. If
+the monotonic clock of a process stood still, the mark of the others is ahead: it follows them.
 """
 
 from __future__ import annotations
@@ -236,6 +237,12 @@ class TimeKeeper:
                 await self._approach(found)
         elif found.line.width > exact:
             self._unsure_count = unsure
+        elif line.high + _STEP_SECONDS < found.mark - found.answered <= found.line.high:
+            _log.warning(
+                "this process stood still, also its monotonic clock, as in a virtual machine that "
+                "was paused. It goes on with the time of the other processes."
+            )
+            self._set(found.line, found)
         else:
             # A large change has corrected a step, and the clock has stepped again.
             is_done = await self._correct(found, line if is_large else line.moved(moved))
