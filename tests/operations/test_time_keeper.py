@@ -145,6 +145,7 @@ async def test_a_round_that_stands_still_moves_nothing(world: World, pause: floa
     for world.pause in (0.0, pause, 0.0):
         await keeper.run_round()
         assert world.agrees(keeper)
+        assert abs(keeper.now_of_clock() - world.true()) < NEARLY
         await world.wait(0.1)
     assert world.steps == (0, 0)
 

@@ -114,7 +114,6 @@ class TimeKeeper:
         self._tally = tally
         self._monotonic = monotonic
         self._line = ClockBounds(0.0, 0.0)
-        self._clock = ClockBounds(0.0, 0.0)
         self._offset_us = 0
         self._offset_since = 0.0
         self._compared_at = 0.0
@@ -142,8 +141,8 @@ class TimeKeeper:
 
     def now_of_clock(self) -> datetime:
         """Return what the server's clock shows, but not before the present."""
-        ahead = max(self._latest, self._clock.high)
-        return datetime.fromtimestamp(self._monotonic() + ahead, UTC)
+        behind = min(self._offset_us, 0) / _MICROSECONDS
+        return datetime.fromtimestamp(self._monotonic() + self._latest - behind, UTC)
 
     async def begin(self) -> None:
         """Continue the line of the other processes, or where the last one left it.
@@ -277,7 +276,7 @@ class TimeKeeper:
     def _set(self, line: ClockBounds, found: LineReading) -> None:
         if found.offset_us != self._offset_us:
             self._offset_since = self._monotonic()
-        self._line, self._clock, self._offset_us = line, found.clock, found.offset_us
+        self._line, self._offset_us = line, found.offset_us
         self._compared_at = found.answered
         margin = _MARGIN_OFF_SECONDS if found.offset_us else _MARGIN_SECONDS
         half = min(line.width, _MOST_UNSURE_SECONDS) / 2
