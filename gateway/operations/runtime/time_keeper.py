@@ -140,9 +140,10 @@ class TimeKeeper:
         return datetime.fromtimestamp(self._monotonic() + self._earliest, UTC)
 
     def now_of_clock(self) -> datetime:
-        """Return what the server's clock shows, but not before the present."""
+        """Return what the server's clock shows, but not before the present of sends: a message that
+        is due is not sent before that."""
         behind = min(self._offset_us, 0) / _MICROSECONDS
-        return datetime.fromtimestamp(self._monotonic() + self._latest - behind, UTC)
+        return datetime.fromtimestamp(self._monotonic() + self._earliest - behind, UTC)
 
     async def begin(self) -> None:
         """Continue the line of the other processes, or where the last one left it.
