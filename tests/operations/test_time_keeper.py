@@ -118,6 +118,24 @@ async def test_time_goes_on_when_the_clock_steps(world: World, seconds: float) -
         assert world.steps == ((1, 0) if seconds > 0 else (0, 1))
 
 
+async def test_hours_that_no_clock_counted_have_passed(world: World) -> None:
+    """Of a paused virtual machine."""
+    first, other = await world.begun(), await world.begun()
+    await world.step(8 * 3_600.0)
+    for keeper in (first, other):
+        await keeper.run_round()
+        assert abs(keeper.now() - world.clock) < NEARLY
+
+
+async def test_a_process_that_starts_alone_takes_a_clock_that_is_ahead(world: World) -> None:
+    stopped = await world.begun()
+    await world.step(3_600.0)
+    await stopped.run_round()
+    assert world.agrees(stopped, await world.begun())
+    await world.wait(3.0)
+    assert abs((await world.begun()).now() - world.clock) < NEARLY
+
+
 async def test_processes_that_find_a_step_at_once_correct_it_once(world: World) -> None:
     keepers = [await world.begun() for _ in range(4)]
     await world.step(60.0)

@@ -41,6 +41,8 @@ _PAUSE_UNSURE_SECONDS = 0.05
 _DRIFT = 0.001
 # Smaller steps are followed.
 _SMALLEST_STEP_SECONDS = 0.02
+# A longer step forward is time that passed: a virtual machine was paused with all its clocks.
+_LONGEST_STEP_SECONDS = 10_800.0
 # Steps are measured by shorter round trips than the first; on a busy machine, than the second.
 _EXACT_SECONDS = 0.004
 _MOST_UNSURE_SECONDS = 0.05
@@ -54,6 +56,8 @@ _GAINS = 1 / 2_000
 _MARGIN_SECONDS = 0.002
 _MARGIN_OFF_SECONDS = 0.012
 _WAIT_FOR_OTHERS_SECONDS = 1.5
+# A mark that is older shows that no process keeps the time.
+_SILENCE_SECONDS = 2.0
 _MOST_READINGS = 3
 _MICROSECONDS = 1e6
 # On Linux it counts while the machine sleeps.
@@ -154,6 +158,13 @@ class TimeKeeper:
         found = await self._read()
         if found.mark and await self._is_kept():
             found = await self._confirmed(found)
+        elif (
+            found.offset_us < 0
+            and found.line.low + found.answered - found.mark > _SILENCE_SECONDS
+            and await self._change_offset(found.offset_us, 0)
+        ):
+            # The clock is ahead since a step. Nobody has a present that it could contradict.
+            found = await self._read()
         late = found.mark - found.line.high - found.answered
         if late > 0.0:
             offset_us = found.offset_us + round(late * _MICROSECONDS)
@@ -242,6 +253,14 @@ class TimeKeeper:
                 "this process stood still, also its monotonic clock, as in a virtual machine that "
                 "was paused. It goes on with the time of the other processes."
             )
+            self._set(found.line, found)
+        elif found.line.middle - line.moved(moved).middle > _LONGEST_STEP_SECONDS:
+            _log.warning(
+                "the clock of the database went forward by %.0f s, as after a pause of the "
+                "machine: this counts as time that passed",
+                found.line.middle - line.moved(moved).middle,
+            )
+            self._tally.forward_count += 1
             self._set(found.line, found)
         else:
             # A large change has corrected a step, and the clock has stepped again.
