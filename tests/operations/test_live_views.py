@@ -107,6 +107,16 @@ async def test_viewers_of_a_page_share_its_figures(world: World, others: OtherPr
     assert view.task.cancelling()
 
 
+async def test_a_process_that_dies_in_its_answer_is_left_out(world: World) -> None:
+    siblings = world.engine.siblings
+
+    async def others(_: bytes) -> list[bytes]:
+        return [b'[{"1": [1', readers_here(world.engine, "")]
+
+    siblings.ask = others
+    assert len(await siblings.all(READERS)) == 2
+
+
 async def test_a_slow_viewer_gets_what_is_now(world: World) -> None:
     view = LiveView()
     view.put({"a": b'["a",1]', "b": b'["b",1]'}, {"at": 1})

@@ -3,6 +3,7 @@ alone. Answers are JSON."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,8 +31,12 @@ class Siblings:
         return self.answers[word](rest) if word in self.answers else None
 
     async def all(self, word: str, rest: object = "") -> list[Any]:
-        """Return the decoded answers of all live processes, this one first."""
+        """Return the decoded answers of all live processes, this one first. Without those of
+        processes that ended in the middle of them."""
         question = f"{word} {rest}\n".encode()
         own = self.answer(question)
-        found = [*([] if own is None else [own]), *await self.ask(question)]
-        return [orjson.loads(one) for one in found]
+        found = [] if own is None else [orjson.loads(own)]
+        for one in await self.ask(question):
+            with contextlib.suppress(orjson.JSONDecodeError):
+                found.append(orjson.loads(one))
+        return found
