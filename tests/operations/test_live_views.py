@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -115,6 +117,26 @@ async def test_a_process_that_dies_in_its_answer_is_left_out(world: World) -> No
 
     siblings.ask = others
     assert len(await siblings.all(READERS)) == 2
+
+
+async def test_a_process_that_hangs_does_not_stop_the_figures(world: World) -> None:
+    queue = await world.make_queue("watched")
+
+    async def others(_: bytes) -> list[bytes]:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await asyncio.Event().wait()
+        return []
+
+    world.engine.siblings.ask = others
+    async with asyncio.timeout(5):
+        with LiveViews(world.engine).view(page_of(world)) as view:
+            async with aclosing(view.changes()) as changes:
+                await anext(changes)
+                await world.send(queue)
+                rows: list[Any] = []
+                while not rows:
+                    rows = orjson.loads(await anext(changes))["rows"]
 
 
 async def test_a_slow_viewer_gets_what_is_now(world: World) -> None:

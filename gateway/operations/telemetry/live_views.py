@@ -43,7 +43,8 @@ _MOST_ROWS = 1_000
 """Rows of a view."""
 _APART_SECONDS = 2.0
 _SHARE = 50
-"""A statement that takes long is repeated less often: it runs at most 2 % of the time."""
+"""A statement that takes long is repeated less often: it runs at most 2 % of the time. The time of
+other processes does not count: one that hangs would stop the figures."""
 _AT_ONCE = 200
 """Rows between turns of the event loop."""
 _MOST_LISTED = 100
@@ -86,6 +87,10 @@ class LivePage(NamedTuple):
     find: str = ""
     first: str = ""
     """Account, region and name of the first row, with slashes between; empty: all rows."""
+
+    def most_rows(self) -> int:
+        """Return the maximum number of rows."""
+        return 1 if self.name else _MOST_ROWS
 
     def span(self) -> tuple[depths.Place, depths.Place]:
         """Return the place of the first row, and the account and region of the last one."""
@@ -185,12 +190,14 @@ class LiveViews:
         loop = asyncio.get_running_loop()
         try:
             while not self._engine.stopping and not view.is_ended:
-                started = loop.time()
+                started = ended = loop.time()
                 try:
-                    await self._look(page, view)
+                    found = await self._find(page)
+                    ended = loop.time()
+                    await self._show(page, view, found)
                 except Unavailable as error:
                     view.tell({"error": str(error)})
-                spent = loop.time() - started
+                spent = ended - started
                 views = sum(one.account_id == page.account_id for one in self._views)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(_APART_SECONDS, _SHARE * spent) * views):
@@ -198,15 +205,18 @@ class LiveViews:
         finally:
             view.end()
 
-    async def _look(self, page: LivePage, view: LiveView) -> None:
-        most = 1 if page.name else _MOST_ROWS
-        clock = self._engine.clock.of(page.account_id)
-        # Readers are known by the common clock.
-        ahead = clock.timestamp() - self._engine.clock.timestamp()
+    async def _find(self, page: LivePage) -> list[LiveFigures]:
+        """Return the rows of a page, and the one behind them if there is one."""
+        now = self._engine.clock.of(page.account_id).now()
+        limit = page.most_rows() + 1
         async with self._engine.database.transaction() as tx:
-            found = await depths.overview(
-                tx, clock.now(), page.kinds, page.span(), page.find, limit=most + 1
-            )
+            return await depths.overview(tx, now, page.kinds, page.span(), page.find, limit=limit)
+
+    async def _show(self, page: LivePage, view: LiveView, found: list[LiveFigures]) -> None:
+        """Show these rows to the viewers of a page."""
+        most = page.most_rows()
+        # Readers are known by the common clock.
+        ahead = self._engine.clock.of(page.account_id).timestamp() - self._engine.clock.timestamp()
         if page.name and (not found or found[0].name != page.name):
             # Viewers come again, and are told that the queue does not exist.
             view.end()
