@@ -275,7 +275,8 @@ def _explained(error: Exception, dsn: str) -> str:
     if isinstance(error, ConnectionError | FileNotFoundError):
         return f"no PostgreSQL answers at {place} ({text}): start it, or correct DATABASE_URL"
     if isinstance(error, ValueError):
-        return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
+        # The text may contain a part of the password.
+        return "DATABASE_URL cannot be used (its host or port): see `queuegate serve --help`"
     return f"cannot connect to {place}: {text}"
 
 

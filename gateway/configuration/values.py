@@ -223,6 +223,10 @@ def parse_database_url(text: str) -> str:
         raise BadValue(f"{scheme}:// is not supported; only postgresql:// is")
     if not rest.strip("/"):
         raise BadValue("no host; allowed is postgresql://user:password@host:5432/database")
+    place, *behind = re.split("[/?#]", rest, maxsplit=1)
+    if "@" not in place and any(re.match("[^=]*@", one) for one in behind):
+        # Everything up to there would be a host and a port, which errors name.
+        raise BadValue("characters of the password need percent-encoding: %2F is /, %3F ?, %23 #")
     return url
 
 

@@ -145,6 +145,17 @@ def test_a_database_that_is_away_is_one_line(url: str, reason: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("password", ["secret/1", "12/secret", "12?secret", "secret#1", "secret"])
+@pytest.mark.parametrize("name", ["DATABASE_URL", "QUEUEGATE_DIRECT_DATABASE_URL"])
+def test_no_part_of_a_password_is_printed(name: str, password: str) -> None:
+    """Neither if it is not percent-encoded, nor if the host is forgotten."""
+    host = "" if password == "secret" else "@127.0.0.1:1"
+    places = {"DATABASE_URL": "postgresql://127.0.0.1:1/d"}
+    done = run("serve", "--port", "0", **{**places, name: f"postgresql://u:{password}{host}/d"})
+    assert done.returncode in (1, 2)
+    assert "secret" not in done.stdout + done.stderr
+
+
 def test_a_taken_port_is_one_line_and_starts_nothing(data: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
