@@ -200,6 +200,7 @@ class _Streams:
             or not all(map(_VALUE.fullmatch, request.query_params.values()))
             or (kind and kind not in RIGHTS)
             or accounts not in ("", "all")
+            or (name and len(request.query_params) > 1)
         ):
             return _json({"error": _STREAM_USAGE}, 400)
         headers = asked.headers

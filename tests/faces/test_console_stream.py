@@ -202,6 +202,8 @@ def test_all_accounts_have_one_overview(server: Server) -> None:
         "?a=b",
         "?kind=queues",
         "?accounts=some",
+        "?name=a&find=b",
+        "?name=a&accounts=all",
     ],
 )
 def test_unknown_parameters_are_refused(server: Server, query: str) -> None:
