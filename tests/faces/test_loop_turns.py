@@ -162,6 +162,18 @@ def test_a_search_of_two_thousand_messages(gateway: Metered, size: int) -> None:
         _is_short(gateway, lambda: rest.call("GET", query))
 
 
+def test_a_search_that_nearly_matches_everywhere(gateway: Metered) -> None:
+    with Rest(gateway.url) as rest:
+        name = rest.create()
+        for _ in range(10):
+            rest.call(
+                "POST", f"/v1/queues/{name}/messages", [{"message": "a" * 2_400}] * 100, status=201
+            )
+        text = "a" * 500 + "b" + "a" * 500
+        query = f"/v1/queues/{name}/browse?text={text}"
+        _is_short(gateway, lambda: rest.call("GET", query))
+
+
 def test_an_overview_of_a_thousand_queues(gateway: Metered) -> None:
     with Sqs("json", gateway.url) as sqs:
         for number in range(1_000):

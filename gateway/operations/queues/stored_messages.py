@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 import orjson
 
 from queuegate.gateway.operations.queues.queues import locked_queue
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sns_envelopes
 from queuegate.storage.queue_model import (
@@ -76,6 +78,7 @@ PLACE_PATTERN = r"^[0-9]{1,19}(\.[!-~]{1,128})?$"
 AS_OF_PATTERN = r"^[0-9]{1,19}$"
 _BROWSED_BYTES = 4 << 20
 _PAGES_SEARCHED = 10
+_TURN_SECONDS = 0.005
 _PLACE = re.compile(r"([0-9]{1,19})(?:\.([!-~]{1,128}))?").fullmatch
 _AS_OF = re.compile(r"[0-9]{1,19}").fullmatch
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -192,8 +195,22 @@ async def browse(
             tx, now, queue, wanted, limit=request.limit, most_bytes=_BROWSED_BYTES
         )
     following = None if page.next is None else text_of(page.next)
-    found = [one for one in page.messages if matching.holds(one.message)]
+    found = await _matching(page.messages, matching)
     return BrowseResult(await _all_signed(engine, found), following, str(number))
+
+
+async def _matching(messages: Sequence[Browsed], matching: Matching) -> list[Browsed]:
+    """Return the messages that match. Yields to the event loop: the search of a body for a text
+    that nearly matches everywhere takes 1 ms."""
+    found: list[Browsed] = []
+    end = perf_counter() + _TURN_SECONDS
+    for one in messages:
+        if matching.holds(one.message):
+            found.append(one)
+        if perf_counter() > end:
+            await yield_to_loop()
+            end = perf_counter() + _TURN_SECONDS
+    return found
 
 
 async def search(
