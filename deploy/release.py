@@ -32,7 +32,7 @@ UV = ROOT / ".venvs/uv/bin/uv"
 DISTRIBUTIONS = (".", "queuegate/pytest_plugin", "spark_connectors")
 LOCKS = ("requirements/run.txt", "requirements/build.txt", "requirements/docs.txt")
 """Lock files of what runs, of what builds packages, and of what builds their documentation."""
-_COPY = re.compile(r"^COPY (?!--from)((?:\\\n|.)*?) +\S+$", re.MULTILINE)
+_COPY = re.compile(r"^COPY (?!--from)((?:\\\n|.)*?) +[^\s\\]+$", re.MULTILINE)
 _FROM = re.compile(r"^FROM (\S+:\S+)", re.MULTILINE)
 _BUILDERS = ({"TZ": "UTC", "PYTHONHASHSEED": "1"}, {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "2"})
 
@@ -110,14 +110,19 @@ def _build(tree: Path, environment: Mapping[str, str]) -> dict[str, bytes]:
 
 def _image_context(tree: Path) -> dict[str, tuple[int, bytes]]:
     """Return mode and content of what the Dockerfile copies, and of itself."""
-    copied = " ".join(_COPY.findall((tree / "Dockerfile").read_text())).replace("\\\n", " ").split()
-    tops = [tree / name for name in ("Dockerfile", ".dockerignore", *copied)]
+    names = copied((tree / "Dockerfile").read_text())
+    tops = [tree / name for name in ("Dockerfile", ".dockerignore", *names)]
     files = (file for top in tops for file in (top.rglob("*") if top.is_dir() else [top]))
     return {
         str(file.relative_to(tree)): (file.stat().st_mode, file.read_bytes())
         for file in files
         if file.is_file()
     }
+
+
+def copied(dockerfile: str) -> list[str]:
+    """Return the names of what a Dockerfile copies from its context."""
+    return " ".join(_COPY.findall(dockerfile)).replace("\\\n", " ").split()
 
 
 def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

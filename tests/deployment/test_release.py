@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 _RELEASE = runpy.run_path(str(Path(__file__).parents[2] / "deploy/release.py"))
-compare, packed = _RELEASE["compare"], _RELEASE["packed"]
+compare, copied, packed = (_RELEASE[name] for name in ("compare", "copied", "packed"))
 
 
 def test_builds_that_differ_are_named() -> None:
@@ -21,3 +21,7 @@ def test_an_archive_is_the_same_whatever_the_order_and_the_umask() -> None:
     one = packed({"a": (0o644, b"1"), "b": (0o755, b"2")}, 1)
     assert one == packed({"b": (0o700, b"2"), "a": (0o600, b"1")}, 1)
     assert one != packed({"a": (0o644, b"1"), "b": (0o644, b"2")}, 1)
+
+
+def test_the_image_context_has_all_that_the_dockerfile_copies() -> None:
+    assert copied("COPY a b \\\n  c \\\n  d e/\nRUN f\nCOPY --from=g h i\nCOPY j j\n") == [*"abcdj"]
