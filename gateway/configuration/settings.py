@@ -588,4 +588,10 @@ def _conflict_of_flags(flags: Container[str], settings: Settings) -> str | None:
             "--data and DATABASE_URL exclude each other: --data is for the PostgreSQL that "
             "Queuegate starts itself. Leave one of them out."
         )
+    if "database_url" in flags and settings.direct_database_url is not None:
+        # Commands would work on the other database without a word.
+        return (
+            "--database-url and QUEUEGATE_DIRECT_DATABASE_URL exclude each other: the option may "
+            "name another database. Set DATABASE_URL instead, or unset the variable."
+        )
     return None

@@ -178,6 +178,13 @@ def test_a_direct_url_belongs_to_a_pooled_one() -> None:
     assert Settings.from_env({"DATABASE_URL": "postgresql://h/d"}).session_url == "postgresql://h/d"
 
 
+def test_a_database_of_the_command_line_has_no_other_beside_it() -> None:
+    """Commands would change the database that the environment names."""
+    direct = {"QUEUEGATE_DIRECT_DATABASE_URL": "postgresql://u:secret@h/d"}
+    with pytest.raises(BadSetting, match="exclude each other: the option"):
+        Settings.from_env(direct, {"database_url": "postgresql://u@other/d"})
+
+
 def test_misspelt_variables_are_pointed_out() -> None:
     (line,) = config_table.warnings_about({"QUEUEGATE_PROT": "1", "QUEUE_NAME": "not ours"})
     assert "QUEUEGATE_PROT" in line
