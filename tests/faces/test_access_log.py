@@ -39,11 +39,16 @@ def server(path: Path) -> Iterator[Server]:
         yield running
 
 
+def complete_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of the log without a last one that is being written."""
+    return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+
+
 def line_of(path: Path, request_id: str, message: str = "request") -> dict[str, Any]:
     """Wait for a line of a request."""
 
     def found() -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = complete_lines(path)
         mine = [one for one in lines if one.get("request_id") == request_id]
         return [one for one in mine if message in one["message"]]
 
@@ -141,7 +146,7 @@ def test_each_operation_of_each_face_has_a_line(server: Server, path: Path) -> N
             request_id = answer.headers.get("x-amzn-requestid") or answer.headers["x-request-id"]
             asked[request_id] = one.operation.partition(":")[0], answer.status
     line_of(path, [*asked][-1])
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = complete_lines(path)
     found = {one["request_id"]: one for one in lines if one["message"] == "request"}
     assert len(asked) > 200
     for request_id, (face, status) in asked.items():
