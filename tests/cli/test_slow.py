@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -36,7 +37,12 @@ def test_the_slow_and_the_refused_are_shown() -> None:
         assert rest.ask("POST", "/v1/queues/bounded/messages", {"message": "x"}).status == 429
         none = ("set", sqs.account, "--queues", "0")
         assert call("quotas", *none, DATABASE_URL=server.dsn).returncode == 0
-        until(lambda: sqs.ask("CreateQueue", {"QueueName": "no"}).status, lambda code: code != 200)
+        # A queue that was made before the quota was known could be created again.
+        names = (f"no-{number}" for number in itertools.count())
+        until(
+            lambda: sqs.ask("CreateQueue", {"QueueName": next(names)}).status,
+            lambda code: code != 200,
+        )
         *queues, quota, full = sorted(slow(server), key=lambda one: str(one.get("reason", "")))
         found = {one["queue"]: one for one in queues}
         assert found["orders"]["account"] == sqs.account
