@@ -30,6 +30,8 @@ class TestClock(Clock):
     def now(self) -> datetime | None:
         return self.fixed if self.fixed is not None else super().now()
 
+    now_of_sends = now
+
     def instant(self) -> datetime:
         return self.fixed if self.fixed is not None else super().instant()
 

@@ -32,6 +32,8 @@ class StandingClock(Clock):
     def now(self) -> datetime | None:
         return self.instant_now
 
+    now_of_sends = now
+
     def instant(self) -> datetime:
         return self.instant_now
 

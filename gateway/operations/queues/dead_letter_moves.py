@@ -285,7 +285,7 @@ async def _redrive_batch(
     async with engine.database.transaction() as tx:
         batch = await source.kind.move_batch(
             tx,
-            engine.clock.of(source.account_id).now(),
+            engine.clock.of(source.account_id).now_of_sends(),
             task,
             source=source,
             target=target,

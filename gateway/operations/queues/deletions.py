@@ -207,7 +207,7 @@ async def change_by_number(
         return await _change_in_flight(engine, queue, number, seconds)
     async with engine.database.transaction() as tx:
         visible_at = await messages.set_visible_at(
-            tx, engine.clock.of(queue.account_id).now(), queue.queue_id, number, seconds
+            tx, engine.clock.of(queue.account_id).now_of_sends(), queue.queue_id, number, seconds
         )
     if visible_at is not None and seconds == 0:
         engine.wakeups.arrived(queue.queue_id, 1)

@@ -506,7 +506,7 @@ async def release(engine: Engine, queue: Queue, received: list[Received]) -> Non
     """Release messages that were leased for a client that has disconnected."""
     try:
         async with engine.database.transaction() as tx:
-            await queue.kind.release(tx, engine.clock.of(queue.account_id).now(), received)
+            await queue.kind.release(tx, engine.clock.of(queue.account_id).now_of_sends(), received)
     except Unavailable as error:
         text = "%d messages stay hidden until their timeout: %s"
         _log.log(error.log_level, text, len(received), error)

@@ -106,6 +106,10 @@ class AdjustableClock(Clock):
         super().__init__()
         self._common = common
 
+    def now_of_sends(self) -> datetime:
+        """Return the time, which no process sees differently."""
+        return self.instant()
+
     def now(self) -> datetime:
         """Return the time. Never None: one clock has to supply all times of an account."""
         return self.instant()
