@@ -216,7 +216,7 @@ class Database:
     ):
         self.dsn = dsn
         self._pool_dsn = pool_dsn or dsn
-        """Where the pool connects: perhaps a pooler that keeps no session."""
+        """The URL of the pool, which may lead to a pooler that keeps no session."""
         self.availability = availability or Availability()
         self._max_connections = max_connections
         self._application = application

@@ -128,20 +128,15 @@ async def _text_groups(stage: Stage, pool: Pool) -> Cycle:
 
 
 async def _aws_groups(stage: Stage, pool: Pool) -> Cycle:
-    queue_url = await _queue_of_groups(stage, pool)
-    render = fifo_sends(stage, queue_url, BODY_BYTES)
-    return Cycle(
-        queue_url,
-        (render(n % _GROUPS, n) for n in itertools.count()),
-        receive_request(stage, queue_url, 1),
-        HANDLE,
-        stage.renderer.deletion(queue_url),
-    )
+    return _cycle_of_groups(stage, await _queue_of_groups(stage, pool), _GROUPS)
 
 
 async def fifo_cycle(stage: Stage, pool: Pool, groups: int = _GROUPS) -> Cycle:
     """Of a FIFO queue, each group in turn."""
-    queue_url = await stage.create_queue(pool, fifo=True)
+    return _cycle_of_groups(stage, await stage.create_queue(pool, fifo=True), groups)
+
+
+def _cycle_of_groups(stage: Stage, queue_url: str, groups: int) -> Cycle:
     render = fifo_sends(stage, queue_url, BODY_BYTES)
     return Cycle(
         queue_url,

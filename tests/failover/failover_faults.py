@@ -22,7 +22,7 @@ class Struck:
     leader: str
     began: float
     promoted: float | None = None
-    """When Patroni's log says that a leader was promoted; None: the old one has stayed."""
+    """Read the time of the promotion from Patroni's log; None: the old leader has stayed."""
     healed: float = 0.0
     whole: float = 0.0
     notes: list[str] = field(default_factory=list)

@@ -44,7 +44,7 @@ class Loads:
         self._pools: list[Pool] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.sent: dict[str, int] = {}
-        """What was acknowledged, by load; the recording has what was finished of it."""
+        """Acknowledged messages by load; the recording counts those that were finished."""
 
     async def start(self) -> None:
         """Create queues, topics, logs and schedules, and begin."""

@@ -208,51 +208,48 @@ async def test_what_a_server_refuses_is_told_and_no_host_is(database_dsn: str) -
     assert list(map(type, shared)) == [asyncpg.InvalidCatalogNameError, NoHost]
 
 
+@contextlib.asynccontextmanager
+async def closing_each() -> AsyncIterator[tuple[str, list[None]]]:
+    """The address of a server that closes each connection, and an entry for each of them."""
+    attempts: list[None] = []
+
+    def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        attempts.append(None)
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server:
+        yield "{}:{}".format(*server.sockets[0].getsockname()), attempts
+
+
 async def test_the_host_that_was_used_is_asked_first(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_hosts, "_HEAD_START_SECONDS", 20.0)
-    attempts = 0
-
-    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal attempts
-        attempts += 1
-        writer.close()
-
-    server = await asyncio.start_server(close, "127.0.0.1", 0)
-    other = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    hosts = Hosts(behind(database_dsn, other, target_session_attrs="read-write"))
-    for _ in range(3):
-        await (await hosts.connect({})).close()
-    assert attempts == 1
-    server.close()
+    async with closing_each() as (other, attempts):
+        hosts = Hosts(behind(database_dsn, other, target_session_attrs="read-write"))
+        for _ in range(3):
+            await (await hosts.connect({})).close()
+        assert len(attempts) == 1
 
 
 async def test_an_outage_gets_one_attempt_at_a_time() -> None:
     """Many callers ask again and again for a second: each attempt is a process of the standby."""
-    attempts = 0
+    async with closing_each() as (address, attempts):
+        hosts = Hosts(f"postgresql://u@{address}/d")
+        until = time.monotonic() + 1
 
-    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal attempts
-        attempts += 1
-        writer.close()
+        async def connect_again() -> int:
+            count = 0
+            while time.monotonic() < until:
+                count += 1
+                with pytest.raises((OSError, asyncpg.PostgresConnectionError)):
+                    await hosts.connect({})
+            return count
 
-    server = await asyncio.start_server(close, "127.0.0.1", 0)
-    hosts = Hosts(f"postgresql://u@127.0.0.1:{server.sockets[0].getsockname()[1]}/d")
-    until = time.monotonic() + 1
-
-    async def connect_again() -> int:
-        count = 0
-        while time.monotonic() < until:
-            count += 1
-            with pytest.raises((OSError, asyncpg.PostgresConnectionError)):
-                await hosts.connect({})
-        return count
-
-    counts = await asyncio.gather(*(connect_again() for _ in range(20)))
-    assert min(counts) >= 2
-    assert attempts <= 20 + 7
-    server.close()
+        counts = await asyncio.gather(*(connect_again() for _ in range(20)))
+        assert min(counts) >= 2
+        assert len(attempts) <= 20 + 7
 
 
 async def test_a_cancelled_attempt_is_followed_by_another(database_dsn: str) -> None:
